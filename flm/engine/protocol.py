@@ -1,0 +1,185 @@
+"""What crosses between the engine and the rest: ids in, ids out, no text, no HTTP, no torch.
+
+The engine runs in its own thread; these values are all that it shares. Another process or
+machine could stand behind the same protocol.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from flm.errors import FlmError
+from flm.types import SamplingParams
+
+EngineFinish = Literal["stop", "length", "abort"]
+
+
+class Grammar(Protocol):
+    """A constraint on the next token, advanced by every token the request accepts."""
+
+    def mask(self) -> bytes | None:
+        """The allowed tokens as a little-endian bit set over the vocabulary; None: all allowed."""
+
+    def accept(self, token_id: int) -> None:
+        """Advance past a sampled token."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One sequence to generate. A request with n choices is n of these.
+
+    ``seed`` is None or in 0..2^64-1. ``max_new_tokens`` is at least 1, or 0 to read the prompt
+    only; prompt plus new tokens fit the context (the service saw to it). ``eos_ids`` end the
+    sequence with reason ``stop`` once ``min_new_tokens`` are there, and until then cannot be
+    sampled. ``num_logprobs`` is the number of alternatives wanted beside the sampled token (None: no
+    log probabilities). With ``prompt_logprobs`` every prompt position is reported too.
+    """
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    max_new_tokens: int
+    seed: int | None = None
+    min_new_tokens: int = 0
+    eos_ids: frozenset[int] = frozenset()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    num_logprobs: int | None = None
+    prompt_logprobs: bool = False
+    cache_prompt: bool = True
+    grammar: Grammar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log probabilities at one position: of the token itself and of the best alternatives.
+
+    Taken from the raw logits, before bias, penalties, grammar and temperature.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRead:
+    """The prompt is in the cache. ``logprobs`` (when asked for) has one entry per prompt token;
+    the first is None."""
+
+    request_id: str
+    cached_tokens: int
+    logprobs: tuple[Logprobs | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOut:
+    """One sampled token, an end-of-sequence token included."""
+
+    request_id: str
+    token_id: int
+    logprobs: Logprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The sequence is done; nothing of it follows. Durations are in seconds.
+
+    ``prefill_duration`` runs from submission to the first token, waiting included.
+    """
+
+    request_id: str
+    reason: EngineFinish
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    prefill_duration: float
+    decoding_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The sequence ended by an error; nothing of it follows."""
+
+    request_id: str
+    error: FlmError
+
+
+EngineEvent = PromptRead | TokenOut | Finished | Failed
+Sink = Callable[[EngineEvent], None]
+"""Receives the events of one submission, called from the engine's thread; must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A glance at the engine. Token counts are KV positions."""
+
+    alive: bool
+    num_running: int
+    num_waiting: int
+    max_running: int
+    max_waiting: int
+    active_kv_tokens: int
+    cached_kv_tokens: int
+    max_kv_tokens: int
+    num_preemptions: int
+
+
+class EngineClient(Protocol):
+    """The engine as the service sees it. Every method may be called from any thread."""
+
+    @property
+    def max_kv_tokens(self) -> int:
+        """Positions the KV pool can hold: the longest sequence it can ever run."""
+
+    def submit(
+        self,
+        requests: Sequence[EngineRequest],
+        sink: Sink,
+        *,
+        on_admit: Callable[[], None] | None = None,
+    ) -> None:
+        """Queue all of ``requests`` or none.
+
+        ``on_admit`` runs under the same lock once there is room and before anything is queued, so
+        that what it writes is ordered as the requests are; an exception from it queues nothing.
+
+        Raises:
+            QueueFullError: the waiting line has no room for all of them.
+            EngineDeadError: the engine thread has ended.
+            ShuttingDownError: ``close`` was called.
+        """
+
+    def abort(self, request_id: str, *, keep_tokens: int | None = None) -> None:
+        """End a sequence: its client is gone, or a stop string matched.
+
+        With ``keep_tokens`` only the prompt and that many generated tokens stay in the cache.
+        An unknown or finished id is ignored. A ``Finished`` with reason ``abort`` is still sent.
+        """
+
+    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
+        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
+
+    def stats(self) -> EngineStats:
+        """The state at the end of the last step."""
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if a block is leaked, shared wrongly, or indexed wrongly."""
+
+    def close(self, *, timeout: float = 10.0) -> None:
+        """End the thread. Sequences still there get ``Failed(ShuttingDownError)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Limits of the engine. Lengths and budgets are in tokens.
+
+    ``slice_len`` bounds how much of a chunk runs between two decode steps of the others.
+    """
+
+    chunk_len: int = 4096
+    slice_len: int = 512
+    max_running: int = 16
+    max_waiting: int = 64
+    block_size: int = 32
+    num_blocks: int = 512
+    log_prefill: bool = field(default=True)

@@ -1,0 +1,28 @@
+"""What a model keeps per token, declared without tensors."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+StateKind = Literal["full"]
+"""Kinds of per-layer state the pool can hold. Windowed, convolutional and recurrent state join
+here when a family needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """The state one layer keeps: keys and values of every position."""
+
+    num_kv_heads: int
+    head_dim: int
+    kind: StateKind = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """The state of a whole model, a layer an entry."""
+
+    layers: tuple[LayerState, ...]
+
+    def bytes_per_token(self, element_size: int) -> int:
+        """Bytes that one position takes over all layers, keys and values together."""
+        return sum(2 * layer.num_kv_heads * layer.head_dim * element_size for layer in self.layers)

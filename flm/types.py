@@ -1,0 +1,226 @@
+"""Frozen values that cross between rooms. No behaviour beyond small derivations, no imports of ours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flm.adaptation import Adaptation
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancel", "error"]
+Channel = Literal["content", "reasoning"]
+
+
+# --- settings ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The sampling fields in force for one request. Ranges: docs/sampling.md."""
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.9
+    min_p: float = 0.1
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_last_n: int = 64
+
+    @property
+    def is_greedy(self) -> bool:
+        """True when the best token is taken and no random number is drawn."""
+        return self.temperature == 0.0 or self.top_k == 1
+
+    @property
+    def has_penalties(self) -> bool:
+        """False when the penalty stage would change nothing."""
+        neutral = (
+            self.repetition_penalty == 1.0
+            and self.frequency_penalty == 0.0
+            and self.presence_penalty == 0.0
+        )
+        return self.repeat_last_n != 0 and not neutral
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that sticks: the sampling fields and the two reasoning switches.
+
+    ``think`` and ``reasoning_effort`` are None on a model that does not reason.
+    """
+
+    sampling: SamplingParams = SamplingParams()
+    think: bool | None = None
+    reasoning_effort: str | None = None
+
+
+# --- tokenizer data, as read from a model's files ----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFVocab:
+    """The ``tokenizer.ggml.*`` metadata of a GGUF file.
+
+    ``token_types`` uses the GGUF numbering: 1 normal, 2 unknown, 3 control, 4 user-defined,
+    5 unused, 6 byte.
+    """
+
+    model: str
+    pre: str | None
+    tokens: tuple[str, ...]
+    token_types: tuple[int, ...]
+    merges: tuple[str, ...]
+    scores: tuple[float, ...]
+    add_space_prefix: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerData:
+    """What a tokenizer and a chat template are built from; exactly one of the first two is set."""
+
+    tokenizer_json: str | None
+    vocab: GGUFVocab | None
+    chat_template: str | None
+    bos_id: int | None
+    eos_ids: frozenset[int]
+    unk_id: int | None
+    pad_id: int | None
+    add_bos: bool
+    add_eos: bool
+    named_templates: Mapping[str, str] = field(default_factory=dict)
+
+
+# --- a request ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One validated request with every setting decided.
+
+    Exactly one of ``messages`` (chat) and ``prompts`` (completions) is set. ``messages`` are
+    plain dictionaries as the chat template reads them: ``role``, ``content`` (a string) and the
+    optional keys of OpenAI's message object. ``prompts`` holds strings or token ids.
+    ``settings`` are those the store would give now; ``sent`` are the sticky fields the body
+    carried, already checked, to be written when the request is admitted.
+    """
+
+    id: str
+    model: str
+    settings: Settings
+    sent: Mapping[str, Any]
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    prompts: tuple[str | tuple[int, ...], ...] | None = None
+    seed: int | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    max_tokens_field: str = "max_tokens"
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    top_logprobs: int | None = None
+    echo: bool = False
+    cache_prompt: bool = True
+    adaptations: tuple[Adaptation, ...] = ()
+
+    @property
+    def is_chat(self) -> bool:
+        """True for a chat request, False for a completion."""
+        return self.messages is not None
+
+
+# --- a reply, as events ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One alternative at a position. ``text`` may be partial UTF-8 shown with U+FFFD."""
+
+    token_id: int
+    text: str
+    raw: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A sampled (or prompt) token with its log probability and the best alternatives.
+
+    ``logprob`` is None only for the first token of an echoed prompt, which has no distribution.
+    """
+
+    token_id: int
+    text: str
+    raw: bytes
+    logprob: float | None
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEcho:
+    """The prompt of one choice, given back because ``echo`` asked for it. Comes first."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """New text of one choice, with the tokens it accounts for.
+
+    A token whose text is held back (a partial character, a possible stop string) travels with
+    the delta that settles it, so over a choice the deltas carry every token exactly once.
+    ``text`` may be empty.
+    """
+
+    index: int
+    text: str
+    channel: Channel
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceDone:
+    """The end of one choice. Nothing of that choice follows."""
+
+    index: int
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts and timings of a whole request (all choices). Durations are in seconds."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    context_len: int
+    active_kv_tokens: int
+    max_kv_tokens: int
+    load_duration: float
+    prefill_duration: float
+    decoding_duration: float
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDone:
+    """The end of the whole request: every choice is done and the counts are final."""
+
+    usage: Usage
+
+
+Event = PromptEcho | TextDelta | ChoiceDone | RequestDone
+"""What the service yields for a request, in this order: echoes, deltas and ends of the choices
+interleaved, one RequestDone. A failure is an exception raised from the iterator."""
