@@ -10,7 +10,7 @@ Action = Literal["dropped", "clamped", "substituted", "client_side", "satisfied"
 Mode = Literal["note", "silent", "refuse"]
 
 REFUSABLE: frozenset[str] = frozenset({"dropped", "clamped", "substituted", "client_side"})
-"""Actions that change what the caller asked for; ``refuse`` turns the first of them into an error."""
+"""Actions that change what the caller asked for; ``refuse`` makes the first one an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Frozen values that cross between rooms. No behaviour beyond small derivations, no imports of ours."""
+"""Frozen values that cross between rooms, with no behaviour beyond small derivations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -31,8 +31,8 @@ class EngineRequest:
     ``seed`` is None or in 0..2^64-1. ``max_new_tokens`` is at least 1, or 0 to read the prompt
     only; prompt plus new tokens fit the context (the service saw to it). ``eos_ids`` end the
     sequence with reason ``stop`` once ``min_new_tokens`` are there, and until then cannot be
-    sampled. ``num_logprobs`` is the number of alternatives wanted beside the sampled token (None: no
-    log probabilities). With ``prompt_logprobs`` every prompt position is reported too.
+    sampled. ``num_logprobs`` is the number of alternatives wanted beside the sampled token (None:
+    no log probabilities). With ``prompt_logprobs`` every prompt position is reported too.
     """
 
     id: str

@@ -1,0 +1,1 @@
+"""The only place with machine specifics: attention and products as plain functions."""

@@ -1,0 +1,1 @@
+"""Memory for keys and values; knows no model and no request."""

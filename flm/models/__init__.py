@@ -1,0 +1,1 @@
+"""Configurations, weights and the networks themselves."""

@@ -1,0 +1,1 @@
+"""Reading a prompt into the cache, chunk by chunk."""

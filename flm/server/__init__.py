@@ -1,0 +1,1 @@
+"""HTTP: requests are validated here and events become JSON or SSE."""

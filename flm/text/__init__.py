@@ -1,0 +1,1 @@
+"""Tokens and their meaning: tokenizer, chat template, detokeniser, stop strings."""

@@ -1,0 +1,1 @@
+"""The paths, a thin module a family."""

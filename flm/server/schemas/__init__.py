@@ -1,0 +1,1 @@
+"""What a body may hold, a file an endpoint."""

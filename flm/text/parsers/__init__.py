@@ -1,0 +1,1 @@
+"""Readers of a model’s output dialect, a small module each."""
