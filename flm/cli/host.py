@@ -1,0 +1,164 @@
+"""Running the server: the socket, the signals, the banner, and an orderly end."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from flm import log
+from flm.build import build_service
+from flm.config import ServeConfig
+from flm.errors import ConfigError, FlmError
+from flm.log import logger
+from flm.server.app import create_app
+from flm.service import Service
+from flm.version import __version__
+
+# After the grace period the streams still have to send their last event.
+_LAST_WORDS_S = 5
+
+
+def run_server(config: ServeConfig) -> int:
+    """Serve until a signal; the exit status.
+
+    Raises:
+        FlmError: the port is taken, or the model cannot be used.
+    """
+    log.configure(logging.getLevelNamesMapping()[config.log_level.upper()])
+    listener = _listen(config)
+    try:
+        service = build_service(config)
+        host = _Host(config, service, listener)
+        return asyncio.run(host.run())
+    finally:
+        listener.close()
+
+
+class _Host:
+    """One server and the one service behind it."""
+
+    def __init__(self, config: ServeConfig, service: Service, listener: socket.socket) -> None:
+        self._config = config
+        self._service = service
+        self._listener = listener
+        self._failure: Exception | None = None
+        app = create_app(
+            service,
+            adaptations=config.adaptations,
+            cors=config.cors,
+            keepalive_s=config.keepalive_s,
+            lifespan=self._lifespan,
+        )
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=int(config.grace_s) + _LAST_WORDS_S,
+            ),
+            on_signal=self._begin_close,
+        )
+        self._closing: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Serve until a signal, or until the model turns out not to load."""
+        await self._server.serve(sockets=[self._listener])
+        if self._failure is not None:
+            raise self._failure
+        return 0
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        # The server listens while the model loads, so /health can say so.
+        loading = asyncio.create_task(self._load())
+        try:
+            yield
+        finally:
+            self._begin_close()
+            if self._closing is not None:
+                await self._closing
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+
+    async def _load(self) -> None:
+        try:
+            await self._service.load()
+        except FlmError as error:
+            self._failure = error
+            self._server.should_exit = True
+        else:
+            self._show_banner()
+
+    def _begin_close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(
+                self._service.close(grace_s=self._config.grace_s), name="close"
+            )
+
+    def _show_banner(self) -> None:
+        model = self._service.current
+        if model is None:
+            return
+        info = model.info
+        port = self._listener.getsockname()[1]
+        logger.info(
+            "flm %s serves %s (%s, %s on %s, context %d tokens)",
+            __version__,
+            info.id,
+            info.quantization,
+            info.dtype,
+            info.device,
+            info.context_len,
+        )
+        logger.info("OpenAI base URL: http://%s:%d/v1", _shown_host(self._config.host), port)
+        logger.info("Press Ctrl+C to stop.")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, telling us about the signal that ends it."""
+
+    def __init__(self, config: uvicorn.Config, *, on_signal: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_signal = on_signal
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Begin the orderly end; a second signal ends at once.
+
+        uvicorn's own handler would raise the signal again after the end; an orderly end is no
+        failure, so its exit status is 0.
+        """
+        if self.should_exit:
+            self.force_exit = True
+            return
+        self.should_exit = True
+        logger.info("Stopping: running requests may finish; press Ctrl+C again to end them.")
+        asyncio.get_running_loop().call_soon_threadsafe(self._on_signal)
+
+
+def _listen(config: ServeConfig) -> socket.socket:
+    """The listening socket, bound before anything else takes time."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    if sys.platform != "win32":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"Cannot listen on {config.host}:{config.port}: {error.strerror}. Stop the program "
+            "that holds the port, or choose another with --port.",
+            param="port",
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _shown_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

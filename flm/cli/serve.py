@@ -1,0 +1,94 @@
+"""``flm serve``: everything that can be found wrong is found before the model is loaded."""
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from flm.adaptation import Mode
+from flm.cli.options import model_argument, option, switch
+from flm.config import Dtype, LogLevel, ServeConfig, effective_ctx_len
+
+if TYPE_CHECKING:
+    from flm.models.store import ModelStore
+
+_DEFAULT = ServeConfig()
+
+
+def serve(
+    model: Annotated[str, model_argument()] = _DEFAULT.model,
+    host: Annotated[str, option("host")] = _DEFAULT.host,
+    port: Annotated[int, option("port", "-p")] = _DEFAULT.port,
+    ctx_len: Annotated[int | None, option("ctx_len", "-c")] = None,
+    prefill_chunk_len: Annotated[int | None, option("prefill_chunk_len")] = None,
+    parallel: Annotated[int, option("parallel")] = _DEFAULT.parallel,
+    q_len: Annotated[int, option("q_len", "-q")] = _DEFAULT.q_len,
+    kv_tokens: Annotated[int | None, option("kv_tokens")] = None,
+    served_name: Annotated[list[str] | None, option("served_name")] = None,
+    cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
+    dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
+    device: Annotated[str, option("device")] = _DEFAULT.device,
+    threads: Annotated[int | None, option("threads")] = None,
+    adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
+    grace_s: Annotated[float, option("grace_s")] = _DEFAULT.grace_s,
+    keepalive_s: Annotated[float, option("keepalive_s")] = _DEFAULT.keepalive_s,
+    log_level: Annotated[str, option("log_level")] = _DEFAULT.log_level,
+) -> None:
+    """Serve a model to OpenAI clients. A model that is not installed is pulled first."""
+    config = ServeConfig(
+        model=model,
+        host=host,
+        port=port,
+        ctx_len=ctx_len,
+        prefill_chunk_len=prefill_chunk_len,
+        parallel=parallel,
+        q_len=q_len,
+        kv_tokens=kv_tokens,
+        served_name=tuple(served_name) if served_name is not None else (),
+        cors=cors,
+        # The casts state what ServeConfig checks when it is made.
+        dtype=cast("Dtype", dtype),
+        device=device,
+        threads=threads,
+        adaptations=cast("Mode", adaptations),
+        grace_s=grace_s,
+        keepalive_s=keepalive_s,
+        log_level=cast("LogLevel", log_level),
+    )
+    raise typer.Exit(start(config))
+
+
+def start(config: ServeConfig) -> int:
+    """Check what can be checked, pull the model when it is missing, and run the server.
+
+    Raises:
+        FlmError: the port is taken, the model is unknown or cannot be had, or the context is
+            larger than the model's.
+    """
+    from flm.cli.ports import require_free_port
+    from flm.models.store import open_store
+
+    require_free_port(config.host, config.port)
+    store = open_store()
+    entry = store.catalog.find(config.model)
+    if entry is not None:
+        effective_ctx_len(config.ctx_len, entry.max_ctx_len)
+    pull_if_missing(store, config.model)
+    from flm.cli.host import run_server
+
+    return run_server(config)
+
+
+def pull_if_missing(store: "ModelStore", model: str) -> None:
+    """Install a tag or a hub id that is not there yet; check that anything else can be loaded.
+
+    Raises:
+        FlmError: the model is unknown, damaged, or cannot be had.
+    """
+    if store.is_missing(model):
+        from flm.cli.console import note
+        from flm.cli.progress import DownloadDisplay
+
+        note(f"{model} is not installed yet; pulling it.")
+        with DownloadDisplay() as display:
+            store.pull(model, display)
+    store.resolve(model)

@@ -1,0 +1,1 @@
+"""Where models come from: one small module a source."""

@@ -1,0 +1,106 @@
+"""What the service holds and shows: models as they are listed, loaded and asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flm.adaptation import Adaptation
+from flm.engine.protocol import EngineClient
+from flm.sticky import StickyStore
+from flm.text.parsers import Parser
+from flm.text.template import ChatTemplate
+from flm.text.tokenizer import Tokenizer
+from flm.types import GenerationRequest, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model as ``/v1/models`` shows it. The fields that only a loaded model has are None before.
+
+    ``created`` is a Unix time in seconds, ``context_len`` is in tokens.
+    """
+
+    id: str
+    created: int
+    owned_by: str
+    context_len: int
+    family: str
+    size_bytes: int
+    quantization: str
+    loaded: bool
+    dtype: str | None
+    device: str | None
+    vocab_size: int | None
+    reasons: bool
+    defaults: Settings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """A model that can answer: its text tools, its engine and the settings that stick to it.
+
+    ``chunk_lengths`` says how a number of new prompt tokens is split into prefill chunks;
+    ``make_parser`` builds the reader of one reply from the rendered prompt (None for a raw one).
+    ``load_duration`` is in seconds.
+    """
+
+    info: ModelInfo
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    engine: EngineClient
+    store: StickyStore
+    load_duration: float
+    chunk_lengths: Callable[[int], tuple[int, ...]]
+    make_parser: Callable[[str | None], Parser]
+
+    @property
+    def model_id(self) -> str:
+        """The id that requests ask for."""
+        return self.info.id
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return self.tokenizer.vocab_size
+
+    @property
+    def reasons(self) -> bool:
+        """True when the model can think before it answers."""
+        return self.info.reasons
+
+
+class ModelLibrary(Protocol):
+    """Where models come from. Every method may block; the service calls them from threads."""
+
+    def installed(self) -> list[ModelInfo]:
+        """The models on this machine."""
+
+    def resolve(self, name: str) -> str:
+        """The id of an installed model.
+
+        Raises:
+            ModelNotFoundError: there is none; the message names what there is.
+        """
+
+    def check(self, model_id: str) -> None:
+        """Raise an FlmError if the model plainly cannot be loaded (missing or damaged files)."""
+
+    def load(self, model_id: str) -> LoadedModel:
+        """Read the weights and start an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request whose prompt is tokens and fits. Nothing has been queued or written yet.
+
+    ``prompt_ids`` and ``max_new_tokens`` have one entry per prompt; ``rendered`` is the chat
+    template's text (None for completions); ``adaptations`` are those that only show here.
+    ``fits`` is False when the asked ``max_tokens`` does not fit behind a prompt.
+    """
+
+    request: GenerationRequest
+    prompt_ids: tuple[tuple[int, ...], ...]
+    rendered: str | None
+    max_new_tokens: tuple[int, ...]
+    adaptations: tuple[Adaptation, ...]
+    fits: bool

@@ -1,0 +1,121 @@
+"""From a request to prompt tokens: template, tokenizer and the check against the context.
+
+Plain blocking functions; the service runs them in its small pool.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flm.adaptation import Adaptation
+from flm.errors import ContextLengthError, InvalidRequestError
+from flm.service.models import LoadedModel, Prepared
+from flm.types import GenerationRequest, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompts:
+    rendered: str | None
+    prompt_ids: tuple[tuple[int, ...], ...]
+
+
+def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
+    """Render, tokenise and check one request.
+
+    Raises:
+        InvalidRequestError: the template rejects the messages, or a prompt has no tokens.
+        ContextLengthError: a prompt has as many tokens as the context, or more.
+    """
+    prompts = _chat_prompt(model, request) if request.is_chat else _raw_prompts(model, request)
+    param = "messages" if request.is_chat else "prompt"
+    context_len = model.info.context_len
+    for ids in prompts.prompt_ids:
+        _check_length(len(ids), context_len, param)
+    max_new_tokens = tuple(
+        _max_new_tokens(request, context_len - len(ids)) for ids in prompts.prompt_ids
+    )
+    clamp = _clamp_record(request, min(max_new_tokens))
+    return Prepared(
+        request=request,
+        prompt_ids=prompts.prompt_ids,
+        rendered=prompts.rendered,
+        max_new_tokens=max_new_tokens,
+        adaptations=() if clamp is None else (clamp,),
+        fits=clamp is None,
+    )
+
+
+def with_settings(request: GenerationRequest, settings: Settings) -> GenerationRequest:
+    """The same request under other settings."""
+    return replace(request, settings=settings)
+
+
+def renders_alike(one: Settings, other: Settings) -> bool:
+    """True when both give the same prompt: only the reasoning switches reach a template."""
+    return (one.think, one.reasoning_effort) == (other.think, other.reasoning_effort)
+
+
+def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
+    rendered = model.template.render(
+        request.messages if request.messages is not None else (),
+        tools=request.tools,
+        add_generation_prompt=True,
+        kwargs=_template_kwargs(request),
+    )
+    return _Prompts(rendered.text, (tuple(rendered.ids),))
+
+
+def _template_kwargs(request: GenerationRequest) -> dict[str, Any]:
+    switches: dict[str, Any] = {}
+    if request.settings.think is not None:
+        switches["enable_thinking"] = request.settings.think
+    if request.settings.reasoning_effort is not None:
+        switches["reasoning_effort"] = request.settings.reasoning_effort
+    return {**switches, **request.template_kwargs}
+
+
+def _raw_prompts(model: LoadedModel, request: GenerationRequest) -> _Prompts:
+    prompts = request.prompts if request.prompts is not None else ()
+    return _Prompts(None, tuple(_raw_ids(model, prompt) for prompt in prompts))
+
+
+def _raw_ids(model: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        ids = tuple(model.tokenizer.encode(prompt, control=True, bos=True))
+    else:
+        ids = prompt
+    if not ids:
+        raise InvalidRequestError(
+            "The prompt has no tokens; send at least one character or token id.", param="prompt"
+        )
+    wrong = next((token_id for token_id in ids if not 0 <= token_id < model.vocab_size), None)
+    if wrong is not None:
+        raise InvalidRequestError(
+            f"Token id {wrong} is not in the vocabulary; ids run from 0 to {model.vocab_size - 1}.",
+            param="prompt",
+        )
+    return ids
+
+
+def _check_length(prompt_len: int, context_len: int, param: str) -> None:
+    if prompt_len >= context_len:
+        raise ContextLengthError(
+            f"Max length reached! The prompt has {prompt_len} tokens and the context holds "
+            f"{context_len}; shorten it or start the server with a larger --ctx-len.",
+            param=param,
+        )
+
+
+def _max_new_tokens(request: GenerationRequest, room: int) -> int:
+    return room if request.max_tokens is None else min(request.max_tokens, room)
+
+
+def _clamp_record(request: GenerationRequest, granted: int) -> Adaptation | None:
+    if request.max_tokens is None or granted >= request.max_tokens:
+        return None
+    return Adaptation(
+        field=request.max_tokens_field,
+        action="clamped",
+        reason="The context has no room for more tokens behind the prompt.",
+        asked=request.max_tokens,
+        applied=granted,
+    )

@@ -1,0 +1,45 @@
+"""From a prepared request to what the engine takes: one sequence per choice."""
+
+from flm.engine.protocol import EngineRequest
+from flm.service.models import LoadedModel, Prepared
+from flm.types import GenerationRequest
+
+_SEED_SPACE = 1 << 64
+
+
+def engine_requests(model: LoadedModel, prepared: Prepared) -> tuple[EngineRequest, ...]:
+    """One engine request per choice, in choice order (``prompt index * n + i``).
+
+    Choice i of a prompt uses ``seed + i`` modulo 2^64, so a prompt in a list gives what it gives
+    alone.
+    """
+    request = prepared.request
+    return tuple(
+        _engine_request(model, prepared, prompt_index, choice)
+        for prompt_index in range(len(prepared.prompt_ids))
+        for choice in range(request.n)
+    )
+
+
+def _engine_request(
+    model: LoadedModel, prepared: Prepared, prompt_index: int, choice: int
+) -> EngineRequest:
+    request = prepared.request
+    return EngineRequest(
+        id=f"{request.id}-{prompt_index * request.n + choice}",
+        prompt_ids=prepared.prompt_ids[prompt_index],
+        sampling=request.settings.sampling,
+        max_new_tokens=prepared.max_new_tokens[prompt_index],
+        seed=None if request.seed is None else (request.seed + choice) % _SEED_SPACE,
+        min_new_tokens=request.min_tokens,
+        eos_ids=_end_ids(model, request),
+        logit_bias=request.logit_bias,
+        num_logprobs=request.top_logprobs,
+        prompt_logprobs=request.echo and request.top_logprobs is not None,
+        cache_prompt=request.cache_prompt,
+    )
+
+
+def _end_ids(model: LoadedModel, request: GenerationRequest) -> frozenset[int]:
+    own: frozenset[int] = frozenset() if request.ignore_eos else model.tokenizer.eos_ids
+    return own | request.stop_token_ids

@@ -1,0 +1,217 @@
+"""The service: one loaded model behind a slot, prompts prepared in a pool, requests admitted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from flm.errors import EngineDeadError, InternalError, LoadingError
+from flm.log import logger
+from flm.service.generation import Generation
+from flm.service.models import LoadedModel, ModelInfo, ModelLibrary, Prepared
+from flm.service.prepare import prepare, renders_alike, with_settings
+from flm.service.requests import engine_requests
+from flm.service.slot import ExchangeFailedError, ModelSlot
+from flm.types import GenerationRequest
+from flm.version import __version__
+
+T = TypeVar("T")
+
+
+class Service:
+    """Everything a dialect needs to answer a request. Used from one event loop.
+
+    ``served_names`` are further names of the loaded model; ``*`` stands for any name.
+    """
+
+    version = __version__
+
+    def __init__(
+        self,
+        library: ModelLibrary,
+        default_model: str,
+        *,
+        served_names: Sequence[str] = (),
+        max_waiting: int = 64,
+        num_text_threads: int = 2,
+    ) -> None:
+        self._library = library
+        self._default_model = default_model
+        self._served_names = tuple(served_names)
+        self._slot: ModelSlot[LoadedModel] = ModelSlot(self._exchange, max_waiting=max_waiting)
+        self._pool = ThreadPoolExecutor(num_text_threads, thread_name_prefix="flm-text")
+        # Loading gets a thread of its own: it may take minutes and must not hold up text work.
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="flm-load")
+        self._load_error: Exception | None = None
+
+    # --- models --------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> LoadedModel | None:
+        """The loaded model; None while there is none."""
+        return self._slot.current
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """Further names of the loaded model."""
+        return self._served_names
+
+    async def models(self) -> list[ModelInfo]:
+        """The installed models; the loaded one with what only a loaded model knows."""
+        listed = await self._in_pool(self._library.installed)
+        current = self._slot.current
+        if current is None:
+            return listed
+        return [current.info, *(info for info in listed if info.id != current.model_id)]
+
+    def health(self) -> None:
+        """Return when requests can be answered.
+
+        Raises:
+            LoadingError: a model is being loaded.
+            EngineDeadError: the engine ended, or no model could be loaded.
+        """
+        if self._slot.is_loading:
+            raise LoadingError("The model is being loaded; try again shortly.")
+        current = self._slot.current
+        if current is None and self._load_error is None:
+            raise LoadingError("No model is loaded yet; try again shortly.")
+        if current is None or not current.engine.stats().alive:
+            raise EngineDeadError(
+                "The engine has stopped; see the server's log and restart the server."
+            )
+
+    @asynccontextmanager
+    async def model_lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
+        """Hold the model a request names (None: the loaded one) until the reply is finished.
+
+        Raises:
+            ModelNotFoundError: no installed model and no served name matches.
+            LoadingError, QueueFullError, ShuttingDownError: not now.
+        """
+        model_id = await self._resolve(name)
+        async with self._slot.lease(model_id) as model:
+            yield model
+
+    async def load(self) -> None:
+        """Load the default model. Called once, when the server starts."""
+        await self._slot.load(self._default_model)
+
+    async def reload(self) -> None:
+        """Load the current model afresh: settings back to its defaults, cache empty."""
+        current = self._slot.current
+        await self._slot.load(self._default_model if current is None else current.model_id)
+
+    # --- requests ------------------------------------------------------------------------------
+
+    async def prepare(self, model: LoadedModel, request: GenerationRequest) -> Prepared:
+        """Prompt tokens of a request, or the reason why it cannot be answered (see prepare.py)."""
+        return await self._in_pool(lambda: prepare(model, request))
+
+    async def start(self, model: LoadedModel, prepared: Prepared) -> Generation:
+        """Admit a request: room in the queue, the sticky settings written and frozen, in one act.
+
+        Raises:
+            QueueFullError, EngineDeadError, ShuttingDownError: not admitted, nothing written.
+        """
+        prepared = await self._settled(model, prepared)
+        request = prepared.request
+        requests = engine_requests(model, prepared)
+        generation = Generation(model, prepared, requests, model.store.peek(request.sent))
+        model.engine.submit(
+            requests,
+            generation.sink,
+            on_admit=lambda: generation.admit(model.store.commit(request.sent, request.id)),
+        )
+        return generation
+
+    def cached_prefix_len(self, model: LoadedModel, prompt_ids: Sequence[int]) -> int:
+        """Tokens of this prompt that the prefix cache would give now."""
+        return model.engine.cached_prefix_len(prompt_ids)
+
+    async def _settled(self, model: LoadedModel, prepared: Prepared) -> Prepared:
+        """``prepared`` under the settings in force now.
+
+        No await lies between the last comparison and the submission, so what was rendered is what
+        is frozen.
+        """
+        while True:
+            request = prepared.request
+            settings = model.store.peek(request.sent).settings
+            alike = renders_alike(settings, request.settings)
+            request = with_settings(request, settings)
+            if alike:
+                return replace_request(prepared, request)
+            prepared = await self.prepare(model, request)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    async def close(self, *, grace_s: float) -> None:
+        """Refuse new requests, let the running ones finish for ``grace_s``, then end them."""
+        model = self._slot.close()
+        await self._slot.wait_idle(grace_s)
+        if model is not None:
+            await self._in_loader(model.engine.close)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._loader.shutdown(wait=False, cancel_futures=True)
+
+    # --- inside --------------------------------------------------------------------------------
+
+    async def _resolve(self, name: str | None) -> str:
+        current = self._slot.current
+        if current is None:
+            self.health()
+            raise LoadingError("No model is loaded yet; try again shortly.")
+        known = {current.model_id, *self._served_names}
+        if name is None or name in known or "*" in self._served_names:
+            return current.model_id
+        return await self._in_pool(lambda: self._library.resolve(name))
+
+    async def _exchange(self, old: LoadedModel | None, model_id: str) -> LoadedModel:
+        try:
+            await self._in_loader(lambda: self._library.check(model_id))
+        except Exception as error:
+            self._load_error = error
+            raise ExchangeFailedError(old, error) from error
+        if old is not None:
+            logger.info("Unloading %s", old.model_id)
+            await self._in_loader(old.engine.close)
+        try:
+            return await self._in_loader(lambda: self._library.load(model_id))
+        except Exception as error:
+            self._load_error = error
+            logger.exception("Loading %s failed", model_id)
+            left = None if old is None else await self._restore(old.model_id)
+            raise ExchangeFailedError(left, _as_internal(error, model_id)) from error
+
+    async def _restore(self, model_id: str) -> LoadedModel | None:
+        try:
+            return await self._in_loader(lambda: self._library.load(model_id))
+        except Exception:  # noqa: BLE001 - whatever it was, the server goes on without a model
+            logger.exception("Loading %s again failed", model_id)
+            return None
+
+    async def _in_pool(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def _in_loader(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._loader, work)
+
+
+def replace_request(prepared: Prepared, request: GenerationRequest) -> Prepared:
+    """``prepared`` for an equal request under other (alike rendered) settings."""
+    return Prepared(
+        request=request,
+        prompt_ids=prepared.prompt_ids,
+        rendered=prepared.rendered,
+        max_new_tokens=prepared.max_new_tokens,
+        adaptations=prepared.adaptations,
+        fits=prepared.fits,
+    )
+
+
+def _as_internal(error: Exception, model_id: str) -> Exception:
+    return InternalError(
+        f"The model {model_id} could not be loaded ({error}); run `flm check {model_id}`."
+    )

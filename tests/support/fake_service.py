@@ -1,0 +1,275 @@
+"""A service without an engine: it says what its script says, one byte of prompt is one token."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flm.adaptation import Adaptation
+from flm.errors import ContextLengthError, FlmError, InvalidRequestError, ModelNotFoundError
+from flm.sticky import Snapshot, StickyStore
+from flm.types import (
+    ChoiceDone,
+    Event,
+    GenerationRequest,
+    PromptEcho,
+    RequestDone,
+    Settings,
+    TextDelta,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+)
+
+VOCAB_SIZE = 300
+EOS_ID = 299
+
+
+@dataclass(frozen=True, slots=True)
+class FakeInfo:
+    id: str
+    created: int = 1_700_000_000
+    owned_by: str = "flm"
+    context_len: int = 512
+    family: str = "fake"
+    size_bytes: int = 1000
+    quantization: str = "none"
+    loaded: bool = True
+    dtype: str | None = "float32"
+    device: str | None = "cpu"
+    vocab_size: int | None = VOCAB_SIZE
+    reasons: bool = False
+    defaults: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What every choice says. ``num_reasoning`` pieces are reasoning. Before piece
+    ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises ``error``."""
+
+    pieces: tuple[str, ...] = ("Hello", ",", " wor", "ld", "!")
+    num_reasoning: int = 0
+    hold_at: int | None = None
+    fail_at: int | None = None
+    error: Exception = field(default_factory=lambda: FlmError("broken"))
+    prepare_error: Exception | None = None
+    start_error: Exception | None = None
+
+
+class FakeModel:
+    def __init__(self, info: FakeInfo) -> None:
+        self.info = info
+        self.store = StickyStore(info.defaults)
+        self.vocab_size = VOCAB_SIZE
+        self.reasons = info.reasons
+
+    @property
+    def model_id(self) -> str:
+        return self.info.id
+
+    def chunk_lengths(self, num_tokens: int) -> tuple[int, ...]:
+        whole, rest = divmod(num_tokens, 16)
+        return (16,) * whole + ((rest,) if rest else ())
+
+
+@dataclass(frozen=True, slots=True)
+class FakePrepared:
+    request: GenerationRequest
+    prompt_ids: tuple[tuple[int, ...], ...]
+    rendered: str | None
+    max_new_tokens: tuple[int, ...]
+    adaptations: tuple[Adaptation, ...]
+    fits: bool
+
+
+class FakeGeneration:
+    def __init__(self, service: "FakeService", prepared: FakePrepared, snapshot: Snapshot) -> None:
+        self.service = service
+        self.prepared = prepared
+        self.snapshot = snapshot
+        self.prompt_ids = prepared.prompt_ids
+        self.is_finished = False
+
+    def cancel(self) -> None:
+        if not self.is_finished:
+            self.is_finished = True
+            self.service.aborted.append(self.prepared.request.id)
+            self.service.abort_event.set()
+
+    async def events(self) -> AsyncIterator[Event]:
+        try:
+            async for event in self._events():
+                yield event
+            self.is_finished = True
+        finally:
+            self.cancel()
+
+    async def _events(self) -> AsyncIterator[Event]:
+        request, script = self.prepared.request, self.service.script
+        num_tokens = 0
+        num_choices = len(self.prompt_ids) * request.n
+        for index in range(num_choices):
+            ids = self.prompt_ids[index // request.n]
+            room = self.prepared.max_new_tokens[index // request.n]
+            if request.echo:
+                yield self._echo(index, ids)
+            pieces, reason = self._said(room)
+            for position, piece in enumerate(pieces):
+                await self._interruptions(position)
+                num_tokens += 1
+                channel = "reasoning" if position < script.num_reasoning else "content"
+                yield self._delta(index, piece, channel)
+            yield ChoiceDone(index, reason)
+        yield RequestDone(self._usage(num_tokens))
+
+    async def _interruptions(self, position: int) -> None:
+        script = self.service.script
+        if position == script.fail_at:
+            raise script.error
+        if position == script.hold_at:
+            await self.service.hold.wait()
+        await asyncio.sleep(0)
+
+    def _said(self, room: int) -> tuple[list[str], Any]:
+        text, pieces = "", []
+        if not self.prepared.request.stop:
+            pieces = list(self.service.script.pieces[:room])
+            return pieces, "length" if len(self.service.script.pieces) > room else "stop"
+        for piece in self.service.script.pieces[:room]:
+            text += piece
+            found = [text.find(stop) for stop in self.prepared.request.stop if stop in text]
+            if found:
+                cut = min(found) - (len(text) - len(piece))
+                # A stop string that began earlier takes back what earlier pieces said.
+                while cut < 0 and pieces:
+                    last = pieces.pop()
+                    cut += len(last)
+                    piece = last
+                return [*pieces, piece[: max(cut, 0)]], "stop"
+            pieces.append(piece)
+        return pieces, "length" if len(self.service.script.pieces) > room else "stop"
+
+    def _delta(self, index: int, piece: str, channel: Any) -> TextDelta:
+        wanted = self.prepared.request.top_logprobs
+        entries = () if wanted is None else (logprob_of(piece, wanted),)
+        return TextDelta(index, piece, channel, (token_of(piece),), entries)
+
+    def _echo(self, index: int, ids: tuple[int, ...]) -> PromptEcho:
+        text = bytes(item for item in ids if item < 256).decode(errors="replace")
+        wanted = self.prepared.request.top_logprobs
+        entries = [] if wanted is None else [logprob_of(chr(item), wanted) for item in ids]
+        if entries:
+            entries[0] = replace(entries[0], logprob=None, top=())
+        return PromptEcho(index, text, ids, tuple(entries))
+
+    def _usage(self, num_tokens: int) -> Usage:
+        return Usage(
+            prompt_tokens=sum(len(ids) for ids in self.prompt_ids),
+            completion_tokens=num_tokens,
+            cached_tokens=2,
+            reasoning_tokens=self.service.script.num_reasoning,
+            context_len=self.service.current.info.context_len,
+            active_kv_tokens=10,
+            max_kv_tokens=4096,
+            load_duration=0.5,
+            prefill_duration=0.25,
+            decoding_duration=0.5,
+        )
+
+
+class FakeService:
+    version = "0.0.0"
+
+    def __init__(
+        self,
+        script: Script | None = None,
+        *,
+        infos: Sequence[FakeInfo] = (FakeInfo("fake:1b"), FakeInfo("org/other:2b", loaded=False)),
+    ) -> None:
+        self.script = Script() if script is None else script
+        self.infos = {info.id: info for info in infos}
+        self.current = FakeModel(infos[0])
+        self.health_error: FlmError | None = None
+        self.aborted: list[str] = []
+        self.requests: list[GenerationRequest] = []
+        self.num_leases = 0
+        self.hold = asyncio.Event()
+        self.abort_event = asyncio.Event()
+
+    async def models(self) -> list[FakeInfo]:
+        return list(self.infos.values())
+
+    def health(self) -> None:
+        if self.health_error is not None:
+            raise self.health_error
+
+    @asynccontextmanager
+    async def model_lease(self, name: str | None) -> AsyncIterator[FakeModel]:
+        if self.health_error is not None:
+            raise self.health_error
+        if name is not None and name not in self.infos:
+            known = ", ".join(self.infos)
+            raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
+        if name is not None and name != self.current.info.id:
+            self.current = FakeModel(replace(self.infos[name], loaded=True))
+        self.num_leases += 1
+        try:
+            yield self.current
+        finally:
+            self.num_leases -= 1
+
+    async def prepare(self, model: FakeModel, request: GenerationRequest) -> FakePrepared:
+        if self.script.prepare_error is not None:
+            raise self.script.prepare_error
+        rendered = None if request.messages is None else render(request)
+        prompts = [rendered] if rendered is not None else list(request.prompts or ())
+        prompt_ids = tuple(encode(prompt) for prompt in prompts)
+        room = [model.info.context_len - len(ids) for ids in prompt_ids]
+        if min(room) <= 0:
+            raise ContextLengthError("Max length reached! Too long.", param="messages")
+        if not all(prompt_ids):
+            raise InvalidRequestError("The prompt has no tokens.", param="prompt")
+        asked = request.max_tokens
+        granted = tuple(left if asked is None else min(left, asked) for left in room)
+        clamped = asked is not None and min(granted) < asked
+        records = (
+            Adaptation(request.max_tokens_field, "clamped", "No room.", asked, min(granted)),
+        )
+        return FakePrepared(
+            request, prompt_ids, rendered, granted, records if clamped else (), not clamped
+        )
+
+    async def start(self, model: FakeModel, prepared: FakePrepared) -> FakeGeneration:
+        if self.script.start_error is not None:
+            raise self.script.start_error
+        request = prepared.request
+        self.requests.append(request)
+        return FakeGeneration(self, prepared, model.store.commit(request.sent, request.id))
+
+    def cached_prefix_len(self, model: FakeModel, prompt_ids: Sequence[int]) -> int:
+        return min(2, len(prompt_ids) - 1)
+
+    async def reload(self) -> None:
+        self.current.store.reset()
+
+
+def render(request: GenerationRequest) -> str:
+    lines = [f"{item['role']}: {item['content']}" for item in request.messages or ()]
+    return "\n".join([*lines, "assistant:"])
+
+
+def encode(prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prompt.encode()) if isinstance(prompt, str) else prompt
+
+
+def token_of(piece: str) -> int:
+    return sum(piece.encode()) % EOS_ID
+
+
+def logprob_of(piece: str, num_top: int) -> TokenLogprob:
+    top = tuple(
+        TopLogprob(item, f"t{item}", f"t{item}".encode(), -float(item) - 1)
+        for item in range(num_top)
+    )
+    return TokenLogprob(token_of(piece), piece, piece.encode(), -0.5, top)
