@@ -76,7 +76,11 @@ class GGUFVocab:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerData:
-    """What a tokenizer and a chat template are built from; exactly one of the first two is set."""
+    """What a tokenizer and a chat template are built from; exactly one of the first two is set.
+
+    ``eos_ids`` end a generation; ``eos_id`` is the one that templates call ``eos_token`` (None:
+    the lowest of them).
+    """
 
     tokenizer_json: str | None
     vocab: GGUFVocab | None
@@ -88,6 +92,7 @@ class TokenizerData:
     add_bos: bool
     add_eos: bool
     named_templates: Mapping[str, str] = field(default_factory=dict)
+    eos_id: int | None = None
 
 
 # --- a request ---------------------------------------------------------------------------------

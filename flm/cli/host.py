@@ -12,13 +12,13 @@ import uvicorn
 from fastapi import FastAPI
 
 from flm import log
-from flm.build import build_service
 from flm.config import ServeConfig
 from flm.errors import ConfigError, FlmError
 from flm.log import logger
 from flm.server.app import create_app
 from flm.service import Service
 from flm.version import __version__
+from flm.wiring import build_service
 
 # After the grace period the streams still have to send their last event.
 _LAST_WORDS_S = 5

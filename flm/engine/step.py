@@ -1,7 +1,10 @@
-"""The frozen values between scheduler and runner: what one step computes."""
+"""The frozen values between scheduler and runner: what one step computes, and what came of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from flm.engine.protocol import Logprobs, TokenOut
+from flm.errors import FlmError
 from flm.prefill.chunk import Chunk
 
 
@@ -32,3 +35,24 @@ class StepPlan:
     def num_rows(self) -> int:
         """Rows of logits this step yields."""
         return len(self.decodes) + sum(chunk.num_logits for chunk in self.chunks)
+
+    def rows(self) -> dict[str, range]:
+        """Which rows belong to which request; possibly none."""
+        found = {row.request_id: range(at, at + 1) for at, row in enumerate(self.decodes)}
+        start = len(self.decodes)
+        for chunk in self.chunks:
+            found[chunk.request_id] = range(start, start + chunk.num_logits)
+            start += chunk.num_logits
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What became of a plan, by request id. A sequence in ``failures`` has nothing else here.
+
+    ``prompt_logprobs`` are those of the prompt tokens that follow the chunk's rows, in order.
+    """
+
+    tokens: Mapping[str, TokenOut] = field(default_factory=dict)
+    prompt_logprobs: Mapping[str, tuple[Logprobs, ...]] = field(default_factory=dict)
+    failures: Mapping[str, FlmError] = field(default_factory=dict)

@@ -1,6 +1,7 @@
 """From a prepared request to what the engine takes: one sequence per choice."""
 
-from flm.engine.protocol import EngineRequest
+from flm.engine.protocol import EngineRequest, EngineStats
+from flm.errors import InvalidRequestError
 from flm.service.models import LoadedModel, Prepared
 from flm.types import GenerationRequest
 
@@ -19,6 +20,22 @@ def engine_requests(model: LoadedModel, prepared: Prepared) -> tuple[EngineReque
         for prompt_index in range(len(prepared.prompt_ids))
         for choice in range(request.n)
     )
+
+
+def check_count(num_sequences: int, stats: EngineStats) -> None:
+    """Refuse what no waiting could make possible.
+
+    Raises:
+        InvalidRequestError: there are more sequences than may run and wait together.
+    """
+    capacity = stats.max_running + stats.max_waiting
+    if num_sequences > capacity:
+        raise InvalidRequestError(
+            f"The request asks for {num_sequences} choices (n times the number of prompts) and "
+            f"this server takes {capacity} at once. Send fewer in a request, or start the server "
+            "with a larger --q-len.",
+            param="n",
+        )
 
 
 def _engine_request(

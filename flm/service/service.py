@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from flm.errors import EngineDeadError, InternalError, LoadingError
@@ -11,7 +12,7 @@ from flm.log import logger
 from flm.service.generation import Generation
 from flm.service.models import LoadedModel, ModelInfo, ModelLibrary, Prepared
 from flm.service.prepare import prepare, renders_alike, with_settings
-from flm.service.requests import engine_requests
+from flm.service.requests import check_count, engine_requests
 from flm.service.slot import ExchangeFailedError, ModelSlot
 from flm.types import GenerationRequest
 from flm.version import __version__
@@ -58,12 +59,15 @@ class Service:
         return self._served_names
 
     async def models(self) -> list[ModelInfo]:
-        """The installed models; the loaded one with what only a loaded model knows."""
+        """The installed models; the loaded one first, with what only a loaded model knows and
+        under its further names too."""
         listed = await self._in_pool(self._library.installed)
         current = self._slot.current
         if current is None:
             return listed
-        return [current.info, *(info for info in listed if info.id != current.model_id)]
+        others = [info for info in listed if info.id != current.model_id]
+        names = (name for name in self._served_names if name not in ("*", current.model_id))
+        return [current.info, *(replace(current.info, id=name) for name in names), *others]
 
     def health(self) -> None:
         """Return when requests can be answered.
@@ -113,11 +117,13 @@ class Service:
         """Admit a request: room in the queue, the sticky settings written and frozen, in one act.
 
         Raises:
+            InvalidRequestError: more choices than could ever run and wait together.
             QueueFullError, EngineDeadError, ShuttingDownError: not admitted, nothing written.
         """
         prepared = await self._settled(model, prepared)
         request = prepared.request
         requests = engine_requests(model, prepared)
+        check_count(len(requests), model.engine.stats())
         generation = Generation(model, prepared, requests, model.store.peek(request.sent))
         model.engine.submit(
             requests,
@@ -142,7 +148,7 @@ class Service:
             alike = renders_alike(settings, request.settings)
             request = with_settings(request, settings)
             if alike:
-                return replace_request(prepared, request)
+                return replace(prepared, request=request)
             prepared = await self.prepare(model, request)
 
     # --- the end -------------------------------------------------------------------------------
@@ -197,18 +203,6 @@ class Service:
 
     async def _in_loader(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._loader, work)
-
-
-def replace_request(prepared: Prepared, request: GenerationRequest) -> Prepared:
-    """``prepared`` for an equal request under other (alike rendered) settings."""
-    return Prepared(
-        request=request,
-        prompt_ids=prepared.prompt_ids,
-        rendered=prepared.rendered,
-        max_new_tokens=prepared.max_new_tokens,
-        adaptations=prepared.adaptations,
-        fits=prepared.fits,
-    )
 
 
 def _as_internal(error: Exception, model_id: str) -> Exception:

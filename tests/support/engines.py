@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from flm.sampling.draw import ModelRandom
 
 from flm.engine.engine import Engine
 from flm.engine.protocol import (
@@ -21,7 +22,6 @@ from flm.engine.protocol import (
 )
 from flm.engine.runner import TorchRunner
 from flm.kvcache.pool import KVPool
-from flm.sampling.draw import ModelRandom
 from flm.types import SamplingParams
 from tests.support.fake_model import VOCAB_SIZE, FakeModel
 

@@ -21,7 +21,8 @@ from flm.types import GGUFVocab, TokenizerData
 CORPUS = (
     "The quick brown fox jumps over the lazy dog. She said: I'm sure we'll know, they've tried.",
     "def total(numbers):\n    return sum(numbers)\n\nfor i in range(10):\n\tprint(i, 123456)",
-    "Über die Brücke, où est la bibliothèque? 日本語 текст 👩‍👩‍👧 e\u0301 user assistant system model",
+    "Über die Brücke, où est la bibliothèque? 日本語 текст 👩‍👩‍👧 e\u0301",
+    "user assistant system model",
     '{"name": "tool", "arguments": {"city": "Paris", "unit": "celsius"}} <tool_call> think end',
 )
 CHATML_MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -1,0 +1,86 @@
+"""Attention as functions of tensors: softmax(q k^T / sqrt(head_dim)) v with grouped heads.
+
+Queries are [T, H, D], keys and values [L, Hkv, D]; H is a multiple of Hkv.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from flm.kernels.linear import padded_rows
+
+_QUERY_MULTIPLE: Final = 16
+_KEY_MULTIPLE: Final = 512
+
+
+def chunk_attention(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+    """T rows of one sequence at positions ``start`` and on, over its L = start + T positions.
+
+    Returns [T, H, D]; each row sees itself and what is before it.
+    """
+    num_rows = q.shape[0]
+    if start == 0 or num_rows == 1:
+        return _one_sequence(q, k, v, mask=None, is_causal=num_rows > 1)
+    return _one_sequence(q, k, v, mask=_causal_mask(q, start, k.shape[0]), is_causal=False)
+
+
+def steady_chunk_attention(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+    """``chunk_attention``, each row's result the same bits however its sequence is cut.
+
+    That holds in float32 on the CPU: any chunking of a prompt, and decoding token by token, give
+    one result.
+    """
+    # The CPU kernel walks the keys in blocks of 512 and gives the rest a block of its own, so the
+    # order of its sums follows the number of keys; whole blocks, the surplus masked, fix it.
+    # Rows in whole tiles are what steady_linear needs too: the kernel multiplies with BLAS.
+    num_rows = q.shape[0]
+    q, k, v = (
+        padded_rows(q, _QUERY_MULTIPLE),
+        padded_rows(k, _KEY_MULTIPLE),
+        padded_rows(v, _KEY_MULTIPLE),
+    )
+    mask = _causal_mask(q, start, k.shape[0])
+    return _one_sequence(q, k, v, mask=mask, is_causal=False)[:num_rows]
+
+
+def batch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """One row each of B sequences, padded to the longest.
+
+    ``q`` is [B, H, D], ``k`` and ``v`` [B, L, Hkv, D], ``mask`` [B, L], True where visible.
+    Returns [B, H, D].
+    """
+    out = _attention(
+        q[:, :, None],
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        mask=mask[:, None, None],
+        is_causal=False,
+    )
+    return out[:, :, 0]
+
+
+def _causal_mask(q: Tensor, start: int, num_keys: int) -> Tensor:
+    """[T, L], True where row t, at position start + t, may look."""
+    shape = (q.shape[0], num_keys)
+    return torch.ones(shape, dtype=torch.bool, device=q.device).tril(start)
+
+
+def _one_sequence(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, is_causal: bool
+) -> Tensor:
+    q, k, v = (tensor.transpose(0, 1)[None] for tensor in (q, k, v))  # [1, heads, rows, D]
+    return _attention(q, k, v, mask=mask, is_causal=is_causal)[0].transpose(0, 1)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, is_causal: bool) -> Tensor:
+    """[B, H, T, D] over [B, Hkv, L, D]."""
+    group = q.shape[1] // k.shape[1]
+    # On CUDA no fused kernel takes both grouped heads and a mask, and the one that does builds
+    # the whole score matrix; repeated heads are the cheaper way there.
+    if mask is not None and q.is_cuda and group > 1:
+        k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1]
+    )

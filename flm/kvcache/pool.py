@@ -1,0 +1,51 @@
+"""The tensors behind the blocks."""
+
+import torch
+from torch import Tensor
+
+from flm.kvcache.layout import CacheLayout
+
+
+class KVPool:
+    """Keys and values of every layer, in pages of ``block_size`` positions.
+
+    ``keys[layer]`` and ``values[layer]`` are [num_blocks + 1, block_size, num_kv_heads,
+    head_dim]. The last page, ``null_block``, belongs to nobody and stays zero: shorter rows of a
+    batch are padded with it. Memory is zeroed when the pool is made, which the operating system
+    does page by page at first use.
+    """
+
+    def __init__(
+        self,
+        layout: CacheLayout,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.null_block = num_blocks
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.keys = self._pages()
+        self.values = self._pages()
+        # The same memory as one row per position: [(num_blocks + 1) * block_size, heads, dim].
+        self.flat_keys = tuple(pages.flatten(0, 1) for pages in self.keys)
+        self.flat_values = tuple(pages.flatten(0, 1) for pages in self.values)
+
+    def _pages(self) -> tuple[Tensor, ...]:
+        shape = (self.num_blocks + 1, self.block_size)
+        return tuple(
+            torch.zeros(
+                (*shape, layer.num_kv_heads, layer.head_dim), dtype=self.dtype, device=self.device
+            )
+            for layer in self.layout.layers
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all pages."""
+        tokens = (self.num_blocks + 1) * self.block_size
+        return tokens * self.layout.bytes_per_token(self.dtype.itemsize)

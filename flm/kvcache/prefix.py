@@ -1,0 +1,98 @@
+"""Which full block holds which tokens: an index over chains of blocks."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+NO_PARENT = -1
+"""The parent of a sequence's first block."""
+
+
+@dataclass(slots=True)
+class IndexedBlock:
+    """A full block in the index. Bit i of ``generated`` is set when its i-th token was sampled by
+    a model and clear when it was read from a prompt; whoever wrote the block first decides."""
+
+    parent: int
+    token_ids: tuple[int, ...]
+    generated: int
+    num_children: int = 0
+
+
+class PrefixIndex:
+    """Finds the block that follows a parent block with given tokens.
+
+    A block is known by its parent's number and its own tokens. The tokens themselves are
+    compared, so two different prefixes can never be taken for one another; a parent's number
+    stays meaningful because a block can only leave after its children have.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self._blocks: dict[int, IndexedBlock] = {}
+        self._by_tokens: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self._blocks
+
+    def __getitem__(self, block_id: int) -> IndexedBlock:
+        return self._blocks[block_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._blocks)
+
+    def find(self, parent: int, token_ids: tuple[int, ...]) -> int | None:
+        """The block with these tokens after ``parent``, if there is one."""
+        return self._by_tokens.get((parent, token_ids))
+
+    def match(self, token_ids: Sequence[int], max_tokens: int) -> list[int]:
+        """The longest chain of blocks whose tokens begin ``token_ids``, within ``max_tokens``."""
+        size = self.block_size
+        chain: list[int] = []
+        parent = NO_PARENT
+        for start in range(0, min(max_tokens, len(token_ids)) - size + 1, size):
+            block_id = self.find(parent, tuple(token_ids[start : start + size]))
+            if block_id is None:
+                break
+            chain.append(block_id)
+            parent = block_id
+        return chain
+
+    def insert(
+        self, block_id: int, *, parent: int, token_ids: tuple[int, ...], generated: int
+    ) -> None:
+        """Add a full block after ``parent``, which is in the index. Neither the block nor its
+        place may be taken."""
+        assert block_id not in self._blocks, f"block {block_id} is indexed already"
+        assert (parent, token_ids) not in self._by_tokens, "these tokens are indexed already"
+        if parent != NO_PARENT:
+            self._blocks[parent].num_children += 1
+        self._blocks[block_id] = IndexedBlock(parent, token_ids, generated)
+        self._by_tokens[parent, token_ids] = block_id
+
+    def remove(self, block_id: int) -> None:
+        """Take a block out. It must have no children: they could never be found again."""
+        block = self._blocks[block_id]
+        assert block.num_children == 0, f"block {block_id} still has children"
+        if block.parent != NO_PARENT:
+            self._blocks[block.parent].num_children -= 1
+        del self._blocks[block_id]
+        del self._by_tokens[block.parent, block.token_ids]
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError if a block cannot be reached or is counted wrongly."""
+        children = dict.fromkeys(self._blocks, 0)
+        for block_id, block in self._blocks.items():
+            if block.parent != NO_PARENT:
+                if block.parent not in children:
+                    raise AssertionError(f"block {block_id} has lost its parent {block.parent}")
+                children[block.parent] += 1
+            if self._by_tokens.get((block.parent, block.token_ids)) != block_id:
+                raise AssertionError(f"block {block_id} is not found by its tokens")
+            if len(block.token_ids) != self.block_size or block.generated >> self.block_size:
+                raise AssertionError(f"block {block_id} is not a full block")
+        counted = {block_id: block.num_children for block_id, block in self._blocks.items()}
+        if counted != children or len(self._by_tokens) != len(self._blocks):
+            raise AssertionError(f"children {counted}, found {children}")

@@ -1,0 +1,69 @@
+"""From an opened model to a network that runs."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from flm.kvcache.layout import CacheLayout
+from flm.log import logger
+from flm.models.attention import AttentionView
+from flm.models.config import Architecture, ModelConfig
+from flm.models.files import ModelFiles
+from flm.models.layers import Parts, Weights
+from flm.models.llama import Llama
+from flm.models.qwen3 import Qwen3
+from flm.models.weights.gguf import GGUFWeights
+from flm.models.weights.safetensors import SafetensorsWeights
+
+
+class CausalLM(Protocol):
+    """A decoder-only language model, its cache an argument."""
+
+    config: ModelConfig
+    layout: CacheLayout
+
+    def hidden(self, token_ids: Tensor, positions: Tensor, kv: AttentionView) -> Tensor:
+        """Run the tokens, [T] at ``positions`` [T], into the cache.
+
+        Returns the last layer's output with the final norm applied, [T, hidden_size].
+        """
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of the next token, [R, hidden_size] to [R, vocab_size], float32."""
+
+
+NETWORKS: Final[Mapping[Architecture, Callable[[ModelConfig, Parts, torch.device], CausalLM]]] = {
+    "llama": Llama,
+    "mistral": Llama,
+    "qwen2": Llama,
+    "qwen3": Qwen3,
+}
+"""The network of each architecture."""
+
+
+def load_model(
+    files: ModelFiles, *, dtype: torch.dtype, device: torch.device, exact: bool
+) -> CausalLM:
+    """Read the weights and build the network.
+
+    ``exact`` makes a row's result independent of the other rows and of how its sequence was cut
+    (bit for bit in float32 on the CPU), which costs speed on short forwards. Raises
+    ModelFileError where a tensor is missing, damaged or of a wrong shape.
+    """
+    config = files.config
+    if config.sliding_window is not None:
+        logger.warning(
+            "%s attends within a window of %d tokens; the context is limited to it.",
+            files.labels.name,
+            config.sliding_window,
+        )
+    parts = Parts(_weights(files, dtype, device), exact)
+    return NETWORKS[config.architecture](config, parts, device)
+
+
+def _weights(files: ModelFiles, dtype: torch.dtype, device: torch.device) -> Weights:
+    if files.format == "gguf":
+        return GGUFWeights(files.path, files.gguf_tensors, files.config, dtype, device)
+    return SafetensorsWeights(files.path, files.safetensors_tensors, dtype, device)

@@ -1,0 +1,112 @@
+"""The one order in which every request is decided, whatever dialect it came in.
+
+Parse, lease the model, resolve the settings, prepare the prompt, settle the record (and refuse),
+start. Everything that can answer 4xx or 503 happens before a byte of the reply.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from flm.adaptation import Adaptation, Mode
+from flm.log import logger
+from flm.server.context import ServerContext
+from flm.server.records import defaulted, enforce, ordered
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.common import CommonBody
+from flm.server.settings import Resolution, resolve
+from flm.sticky import REASONING_FIELDS, Snapshot
+
+if TYPE_CHECKING:
+    from flm.service import Generation, LoadedModel, Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A parsed request and the id its reply will carry."""
+
+    id: str
+    body: CommonBody
+    is_large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A request that could start now. ``records`` are in order."""
+
+    model: "LoadedModel"
+    prepared: "Prepared"
+    mode: Mode
+    records: tuple[Adaptation, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request the engine has taken. ``adaptations`` is what the reply shows."""
+
+    decided: Decided
+    generation: "Generation"
+    adaptations: tuple[Adaptation, ...]
+
+
+@asynccontextmanager
+async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
+    """Hold the model and everything known about the request before it starts.
+
+    Raises:
+        FlmError: any reason not to answer it, except that there is no room now.
+    """
+    async with ctx.service.model_lease(call.body.model) as model:
+        resolution = await _resolve(ctx, call, model)
+        prepared = await ctx.service.prepare(model, resolution.request)
+        mode = call.body.adaptations if call.body.adaptations is not None else ctx.adaptations
+        found = (*resolution.request.adaptations, *prepared.adaptations)
+        records = ordered(found, type(call.body))
+        enforce(mode, records)
+        yield Decided(model, prepared, mode, records, resolution.warnings)
+
+
+async def _resolve(ctx: ServerContext, call: Call, model: "LoadedModel") -> Resolution:
+    if not call.is_large:
+        return resolve(call.body, model, call.id)
+    return await to_thread.run_sync(resolve, call.body, model, call.id, limiter=ctx.limiter)
+
+
+@asynccontextmanager
+async def admitted(ctx: ServerContext, call: Call) -> AsyncIterator[Admitted]:
+    """Start the request and hold the model until the reply is finished; leaving ends it.
+
+    Raises:
+        FlmError: any reason not to answer it; nothing was written then.
+    """
+    async with decided(ctx, call) as plan:
+        generation = await ctx.service.start(plan.model, plan.prepared)
+        try:
+            for warning in plan.warnings:
+                logger.warning("%s: %s", call.id, warning)
+            yield Admitted(plan, generation, visible(call, plan, generation.snapshot))
+        finally:
+            generation.cancel()
+
+
+def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, ...]:
+    """The record as the client sees it: with what it inherits, or nothing under ``silent``."""
+    if plan.mode == "silent":
+        return ()
+    hidden = _without_effect(call.body)
+    inherited = [defaulted(entry) for entry in snapshot.inherited if entry.field not in hidden]
+    return ordered((*plan.records, *inherited), type(call.body))
+
+
+def _without_effect(body: CommonBody) -> frozenset[str]:
+    """Inherited settings that do not act on this request."""
+    if not isinstance(body, ChatBody):
+        return frozenset(REASONING_FIELDS)
+    kwargs = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
+    if body.enable_thinking is not None or kwargs.get("enable_thinking") is not None:
+        return frozenset({"think"})
+    return frozenset()

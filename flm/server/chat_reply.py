@@ -1,0 +1,72 @@
+"""``chat.completion`` and ``chat.completion.chunk``."""
+
+from typing import Any
+
+from flm.server.responses import Piece, ReplyHead, finite_logprob
+from flm.types import TokenLogprob
+
+
+class ChatDialect:
+    """Choices as chat completions have them."""
+
+    object_name = "chat.completion"
+    chunk_object_name = "chat.completion.chunk"
+
+    def choice(self, piece: Piece, head: ReplyHead) -> dict[str, Any]:
+        """A choice with its whole message."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": piece.content,
+            "refusal": None,
+        }
+        if piece.reasoning:
+            message["reasoning_content"] = piece.reasoning
+        return _choice(piece, head, "message", message)
+
+    def chunk_choices(
+        self, piece: Piece, head: ReplyHead, *, is_first: bool
+    ) -> list[dict[str, Any]]:
+        """The deltas of one piece; the first of a choice brings the role."""
+        choices: list[dict[str, Any]] = []
+        if is_first:
+            opening = {"role": "assistant", "content": "", "refusal": None}
+            choices.append(_choice(Piece(piece.index), head, "delta", opening))
+        choices.append(_choice(piece, head, "delta", _delta(piece)))
+        return choices
+
+
+def _delta(piece: Piece) -> dict[str, Any]:
+    if piece.finish_reason is not None:
+        return {}
+    if piece.reasoning:
+        return {"reasoning_content": piece.reasoning}
+    return {"content": piece.content}
+
+
+def _choice(piece: Piece, head: ReplyHead, key: str, body: dict[str, Any]) -> dict[str, Any]:
+    is_delta = key == "delta"
+    has_logprobs = head.with_logprobs and (bool(piece.logprobs) or not is_delta)
+    choice: dict[str, Any] = {
+        "index": piece.index,
+        key: body,
+        "logprobs": _logprobs(piece.logprobs) if has_logprobs else None,
+        "finish_reason": piece.finish_reason,
+    }
+    if head.with_token_ids and (piece.token_ids or not is_delta):
+        choice["token_ids"] = piece.token_ids
+    return choice
+
+
+def _logprobs(entries: tuple[TokenLogprob, ...]) -> dict[str, Any]:
+    return {"content": [_entry(entry) for entry in entries], "refusal": None}
+
+
+def _entry(entry: TokenLogprob) -> dict[str, Any]:
+    return {
+        **_token(entry.text, entry.raw, entry.logprob if entry.logprob is not None else 0.0),
+        "top_logprobs": [_token(top.text, top.raw, top.logprob) for top in entry.top],
+    }
+
+
+def _token(text: str, raw: bytes, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": finite_logprob(logprob), "bytes": list(raw)}

@@ -1,0 +1,90 @@
+"""The OpenAPI document: real schemas for bodies, replies and errors, and every status."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.replies import ChatChunk, ErrorReply
+
+_REF = "#/components/schemas/{model}"
+_BODIES: tuple[type[BaseModel], ...] = (ChatBody, CompletionBody)
+
+_WHEN = {
+    400: "A field cannot be read or honoured; error.param names it.",
+    404: "There is no such model.",
+    413: "The body is larger than the server reads.",
+    500: "The server failed; the x-request-id header names the entry in its log.",
+    503: "Not now: the queue is full, a model is loading, or the engine has stopped.",
+}
+
+
+def responses(
+    reply: type[BaseModel], *statuses: int, stream: type[BaseModel] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """The documented statuses of a path: 200, 500 and ``statuses``."""
+    result: dict[int | str, dict[str, Any]] = {200: {"model": reply, "description": "The reply."}}
+    if stream is not None:
+        result[200]["content"] = {"text/event-stream": {"schema": _event_schema(stream)}}
+    for status in (*statuses, 500):
+        result[status] = {"model": ErrorReply, "description": _WHEN[status]}
+    if 503 in result:
+        header = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
+        result[503]["headers"] = {"Retry-After": header}
+    return result
+
+
+def _event_schema(chunk: type[BaseModel]) -> dict[str, Any]:
+    """Each event of a stream: a chunk, one error that ends it, or the mark of a whole reply."""
+    documents = [{"$ref": _REF.format(model=model.__name__)} for model in (chunk, ErrorReply)]
+    json_text = {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"anyOf": documents},
+    }
+    data = {"anyOf": [{"const": "[DONE]"}, json_text]}
+    return {"type": "object", "required": ["data"], "properties": {"data": data}}
+
+
+def request_body(schema: type[BaseModel]) -> dict[str, Any]:
+    """The body of a path; the route reads it itself."""
+    ref = {"$ref": _REF.format(model=schema.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": ref}}}}
+
+
+def path_parameter(name: str) -> dict[str, Any]:
+    """A part of the path that may hold any text."""
+    schema = {"type": "string", "minLength": 1}
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": schema}]}
+
+
+def query_parameter(name: str, description: str) -> dict[str, Any]:
+    """A parameter that may be left out."""
+    parameter = {"name": name, "in": "query", "required": False, "description": description}
+    return {"parameters": [{**parameter, "schema": {"type": "string"}}]}
+
+
+def install_document(app: FastAPI) -> None:
+    """Replace the generated document by one that knows the bodies the routes read themselves."""
+    document: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not document:
+            document.update(_document(app))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    _, schemas = models_json_schema(
+        [*((body, "validation") for body in _BODIES), (ChatChunk, "serialization")],
+        ref_template=_REF,
+    )
+    document["components"]["schemas"].update(schemas["$defs"])
+    return document

@@ -1,0 +1,92 @@
+"""The switches of reasoning models: what sticks, and what holds for one request."""
+
+from typing import TYPE_CHECKING, Any
+
+from flm.server.records import Records
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.common import EFFORT_ALIASES, CommonBody
+from flm.types import Settings
+
+if TYPE_CHECKING:
+    from flm.service import LoadedModel
+
+_NO_REASONING = "This model does not reason."
+
+
+def sent_switches(
+    body: CommonBody, model: "LoadedModel", in_force: Settings, records: Records
+) -> dict[str, Any]:
+    """The sticky switches the body carries. The effort decides where both are sent, because it
+    says more: none is off, every other one is on."""
+    if not model.reasons:
+        _drop_all(body, records)
+        return {}
+    effort = _effort(body, in_force, records)
+    if effort is not None:
+        think = effort != "none"
+        if body.think is not None and body.think != think:
+            reason = f"reasoning_effort {effort} was sent too and decides."
+            records.substituted("think", reason, body.think, think)
+        return {"think": think, "reasoning_effort": effort}
+    if body.think is None:
+        return {}
+    if body.think and in_force.reasoning_effort == "none":
+        # An effort of none would contradict what was just asked.
+        default = model.store.defaults.reasoning_effort
+        return {"think": True, "reasoning_effort": None if default == "none" else default}
+    return {"think": body.think}
+
+
+def _drop_all(body: CommonBody, records: Records) -> None:
+    for name in ("think", "reasoning_effort"):
+        value = getattr(body, name)
+        if value is not None:
+            records.dropped(name, _NO_REASONING, value)
+
+
+def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | None:
+    asked = body.reasoning_effort
+    if asked is None:
+        return None
+    effort = EFFORT_ALIASES.get(asked)
+    if effort is None:
+        kept = in_force.reasoning_effort
+        reason = (
+            f"reasoning_effort must be one of {', '.join(EFFORT_ALIASES)}; "
+            f"{'the default' if kept is None else kept} is kept."
+        )
+        records.dropped("reasoning_effort", reason, asked)
+        records.warnings.append(f"reasoning_effort {asked[:40]!r} is ignored: {reason}")
+    elif effort != asked:
+        records.substituted("reasoning_effort", f"It acts as {effort}.", asked, effort)
+    return effort
+
+
+def request_switch(
+    body: CommonBody, model: "LoadedModel", sent: dict[str, Any], records: Records
+) -> dict[str, Any]:
+    """Template variables of this request; ``enable_thinking`` among them acts as ``think``."""
+    if not isinstance(body, ChatBody):
+        return {}
+    given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
+    kwargs = {name: value for name, value in given.items() if value is not None}
+    inner = kwargs.get("enable_thinking")
+    outer = body.enable_thinking
+    if not model.reasons:
+        for name, value in (
+            ("enable_thinking", outer),
+            ("chat_template_kwargs.enable_thinking", inner),
+        ):
+            if value is not None:
+                records.dropped(name, _NO_REASONING, value)
+        return {name: value for name, value in kwargs.items() if name != "enable_thinking"}
+    if inner is not None and outer is not None and inner != outer:
+        reason = "chat_template_kwargs.enable_thinking was sent too and decides."
+        records.substituted("enable_thinking", reason, outer, inner)
+    switch = inner if inner is not None else outer
+    if switch is None:
+        return kwargs
+    if sent.get("think", switch) != switch:
+        reason = "enable_thinking decides this request; think is kept for later ones."
+        records.substituted("think", reason, sent["think"], switch)
+    return {**kwargs, "enable_thinking": switch}

@@ -1,0 +1,252 @@
+"""Events become replies. A full reply is a fold of the same events that a stream sends."""
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from flm.adaptation import Adaptation
+from flm.types import (
+    ChoiceDone,
+    Event,
+    FinishReason,
+    PromptEcho,
+    RequestDone,
+    TextDelta,
+    TokenLogprob,
+    Usage,
+)
+
+MIN_LOGPROB = -9999.0
+"""JSON has no minus infinity; OpenAI writes this number for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """What is known of a reply when the request is admitted. ``created`` is a Unix time."""
+
+    id: str
+    model: str
+    created: int
+    prompt_ids: tuple[tuple[int, ...], ...]
+    num_choices: int
+    adaptations: tuple[Adaptation, ...] = ()
+    with_logprobs: bool = False
+    with_token_ids: bool = False
+    with_usage: bool = False
+    fingerprint: str = field(default_factory=lambda: f"fp_{secrets.token_hex(8)}")
+
+    def extras(self) -> dict[str, Any]:
+        """Top-level keys that only some replies have."""
+        extras: dict[str, Any] = {}
+        if self.with_token_ids and len(self.prompt_ids) == 1:
+            extras["prompt_token_ids"] = self.prompt_ids[0]
+        if self.adaptations:
+            extras["adaptations"] = [entry.to_dict() for entry in self.adaptations]
+        return extras
+
+    def prompt_of(self, index: int) -> tuple[int, ...]:
+        """Token ids of the prompt that choice ``index`` continues."""
+        return self.prompt_ids[index * len(self.prompt_ids) // self.num_choices]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of one choice: what one event added, or all of it. ``offset`` is where its first
+    token begins in the choice's text, in characters."""
+
+    index: int
+    content: str = ""
+    reasoning: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    offset: int = 0
+    finish_reason: FinishReason | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """True when a client could not see that it came."""
+        return not (self.content or self.reasoning or self.token_ids or self.finish_reason)
+
+
+class Dialect(Protocol):
+    """How one endpoint writes a choice."""
+
+    object_name: str
+    chunk_object_name: str
+
+    def choice(self, piece: Piece, head: ReplyHead) -> dict[str, Any]:
+        """A whole choice of a full reply."""
+
+    def chunk_choices(
+        self, piece: Piece, head: ReplyHead, *, is_first: bool
+    ) -> list[dict[str, Any]]:
+        """The choices of the chunks that ``piece`` becomes, one a chunk."""
+
+
+def piece_of(event: PromptEcho | TextDelta | ChoiceDone, offset: int = 0) -> Piece:
+    """What ``event`` adds to its choice."""
+    if isinstance(event, ChoiceDone):
+        return Piece(event.index, finish_reason=event.finish_reason)
+    if isinstance(event, PromptEcho):
+        return Piece(event.index, event.text, logprobs=event.logprobs, offset=offset)
+    is_reasoning = event.channel == "reasoning"
+    return Piece(
+        index=event.index,
+        content="" if is_reasoning else event.text,
+        reasoning=event.text if is_reasoning else "",
+        token_ids=event.token_ids,
+        logprobs=event.logprobs,
+        offset=offset,
+    )
+
+
+def fold(index: int, pieces: Sequence[Piece]) -> Piece:
+    """All pieces of a choice as one."""
+    return Piece(
+        index=index,
+        content="".join(piece.content for piece in pieces),
+        reasoning="".join(piece.reasoning for piece in pieces),
+        token_ids=tuple(token_id for piece in pieces for token_id in piece.token_ids),
+        logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
+        finish_reason=next((item.finish_reason for item in pieces if item.finish_reason), None),
+    )
+
+
+class FullReply:
+    """Gathers the events of a request into one reply object."""
+
+    def __init__(self, head: ReplyHead, dialect: Dialect) -> None:
+        self._head = head
+        self._dialect = dialect
+        self._pieces: list[list[Piece]] = [[] for _ in range(head.num_choices)]
+        self._usage: Usage | None = None
+
+    def feed(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, RequestDone):
+            self._usage = event.usage
+        else:
+            self._pieces[event.index].append(piece_of(event))
+
+    def flush(self) -> dict[str, Any]:
+        """The reply. Every event must have been fed."""
+        assert self._usage is not None
+        head = self._head
+        return {
+            "id": head.id,
+            "object": self._dialect.object_name,
+            "created": head.created,
+            "model": head.model,
+            "choices": [
+                self._dialect.choice(fold(index, pieces), head)
+                for index, pieces in enumerate(self._pieces)
+            ],
+            "usage": usage_dict(self._usage),
+            **head.extras(),
+        }
+
+
+class ChunkedReply:
+    """Turns each event into the chunks of a stream."""
+
+    def __init__(self, head: ReplyHead, dialect: Dialect) -> None:
+        self._head = head
+        self._dialect = dialect
+        self._offsets = [0] * head.num_choices
+        self._opened: set[int] = set()
+        self._extras = head.extras()
+
+    def feed(self, event: Event) -> list[dict[str, Any]]:
+        """The chunks that ``event`` becomes; none while its text is still held back."""
+        if isinstance(event, RequestDone):
+            return self._usage_chunk(event.usage) if self._head.with_usage else []
+        piece = piece_of(event, self._offsets[event.index])
+        self._offsets[event.index] += num_chars(piece.logprobs)
+        if piece.is_silent and not piece.logprobs:
+            return []
+        is_first = event.index not in self._opened
+        self._opened.add(event.index)
+        choices = self._dialect.chunk_choices(piece, self._head, is_first=is_first)
+        return [self._chunk([choice]) for choice in choices]
+
+    def _usage_chunk(self, usage: Usage) -> list[dict[str, Any]]:
+        return [{**self._chunk([]), "usage": usage_dict(usage)}]
+
+    def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = self._head
+        chunk: dict[str, Any] = {
+            "id": head.id,
+            "object": self._dialect.chunk_object_name,
+            "created": head.created,
+            "model": head.model,
+            "system_fingerprint": head.fingerprint,
+            "choices": choices,
+        }
+        if head.with_usage:
+            chunk["usage"] = None
+        chunk.update(self._extras)
+        self._extras = {}
+        return chunk
+
+
+# --- counts ------------------------------------------------------------------------------------
+
+
+def usage_dict(usage: Usage) -> dict[str, Any]:
+    """OpenAI's ``usage`` with the server's own numbers. Durations are in seconds."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "kv_token_occupancy_rate_percentage": 100 * _ratio(usage.total_tokens, usage.context_len),
+        "active_kv_tokens": usage.active_kv_tokens,
+        "max_kv_token_capacity": usage.max_kv_tokens,
+        "load_duration": usage.load_duration,
+        "prefill_duration_ttft": usage.prefill_duration,
+        "decoding_duration": usage.decoding_duration,
+        "prefill_speed_tps": _ratio(
+            usage.prompt_tokens - usage.cached_tokens, usage.prefill_duration
+        ),
+        "decoding_speed_tps": _ratio(usage.completion_tokens, usage.decoding_duration),
+    }
+
+
+def _ratio(amount: float, whole: float) -> float:
+    return amount / whole if whole > 0 else 0.0
+
+
+def now() -> int:
+    """Unix time in whole seconds."""
+    return int(time.time())
+
+
+# --- log probabilities -------------------------------------------------------------------------
+
+
+def finite_logprob(value: float) -> float:
+    """``value``, or OpenAI's stand-in for minus infinity."""
+    return max(value, MIN_LOGPROB)
+
+
+def num_chars(entries: Iterable[TokenLogprob]) -> int:
+    """Characters that begin in the bytes of ``entries``."""
+    return sum(_num_starts(entry.raw) for entry in entries)
+
+
+def _num_starts(raw: bytes) -> int:
+    # A UTF-8 continuation byte is 0b10xxxxxx; every other byte begins a character.
+    return sum(byte & 0xC0 != 0x80 for byte in raw)
+
+
+def text_offsets(entries: Iterable[TokenLogprob], start: int) -> list[int]:
+    """Where each token begins, in characters; a token inside a character counts as at it."""
+    offsets: list[int] = []
+    for entry in entries:
+        is_inside = entry.raw[:1] != b"" and entry.raw[0] & 0xC0 == 0x80
+        offsets.append(max(start - is_inside, 0))
+        start += _num_starts(entry.raw)
+    return offsets

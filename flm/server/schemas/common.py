@@ -1,0 +1,165 @@
+"""The fields that chat and completions share."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from flm.adaptation import Mode
+from flm.errors import InvalidRequestError
+from flm.server.schemas.types import Int64, NotNegative, Number, Schema, TokenId
+
+MAX_CHOICES = 128
+MAX_STOPS = 16
+
+UNSUPPORTED: tuple[str, ...] = (
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+)
+"""Constraints on the output that clients of other servers send: ignoring one would break the
+promise it asks for, so they are errors until they are honoured."""
+
+
+def _stop_kind(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else None
+
+
+Stop = Annotated[
+    Annotated[str, Tag("string")] | Annotated[list[str], Tag("array")],
+    Discriminator(
+        _stop_kind,
+        custom_error_type="stop_type",
+        custom_error_message="must be a string or an array of strings",
+    ),
+]
+
+
+_FORMAT_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}},
+        {"type": "null"},
+    ]
+}
+
+
+class StreamOptions(Schema):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class CommonBody(Schema):
+    """Sampling fields outside their range are ignored and recorded, so they have no bounds here."""
+
+    model: str | None = Field(None, description="Absent: the loaded model.")
+    temperature: Number | None = Field(None, description=">= 0; 0 is greedy. Sticks.")
+    top_k: Int64 | None = Field(None, description=">= 1; 1 is greedy. Sticks.")
+    top_p: Number | None = Field(None, description="0 to 1. Sticks.")
+    min_p: Number | None = Field(None, description="0 to 1. Sticks.")
+    repetition_penalty: Number | None = Field(None, description="> 0; 1 is off. Sticks.")
+    frequency_penalty: Number | None = Field(None, description=">= 0; 0 is off. Sticks.")
+    presence_penalty: Number | None = Field(None, description=">= 0; 0 is off. Sticks.")
+    repeat_last_n: Annotated[int, Field(strict=True, ge=-1, le=2**63 - 1)] | None = Field(
+        None, description="Length of the penalty window in tokens; -1: the whole reply. Sticks."
+    )
+    think: bool | None = Field(None, description="Reason before the answer. Sticks.")
+    reasoning_effort: str | None = Field(
+        None, description="none, minimal, low, medium, high, xhigh or max. Sticks."
+    )
+    seed: Int64 | None = Field(None, description="For this request only.")
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] | None = None
+    max_tokens: Int64 | None = Field(
+        None, description="At most this many new tokens; absent or <= 0: until the context is full."
+    )
+    max_completion_tokens: Int64 | None = Field(None, description="Another name of max_tokens.")
+    min_tokens: NotNegative | None = None
+    stop: Stop | None = None
+    stop_token_ids: list[TokenId] | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
+        None, description="Token id (as a string) to a number from -100 to 100."
+    )
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    cache_prompt: bool | None = None
+    adaptations: Mode | None = Field(
+        None, description="note: tell what was changed; silent: do not; refuse: answer 400 instead."
+    )
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    response_format: Annotated[dict[str, Any] | None, WithJsonSchema(_FORMAT_SCHEMA)] = None
+
+    @field_validator("stop")
+    @classmethod
+    def _few_stops(cls, stop: Stop | None) -> Stop | None:
+        if isinstance(stop, list) and len(stop) > MAX_STOPS:
+            raise InvalidRequestError(f"stop takes at most {MAX_STOPS} strings.", param="stop")
+        return stop
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _token_ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
+        for key in bias if bias is not None else ():
+            if not (key.isascii() and key.isdigit() and len(key) <= 10) or str(int(key)) != key:
+                raise InvalidRequestError(
+                    f"logit_bias maps token ids to numbers; {key[:40]!r} is not a token id.",
+                    param="logit_bias",
+                )
+        return bias
+
+    @field_validator("response_format")
+    @classmethod
+    def _text_only(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value is not None and value.get("type") != "text":
+            raise InvalidRequestError(
+                "response_format other than {type: text} is not supported yet; leave it out.",
+                param="response_format",
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _no_constraints(self) -> "CommonBody":
+        for name in UNSUPPORTED:
+            if name in (self.model_extra if self.model_extra is not None else ()):
+                raise InvalidRequestError(f"{name} is not supported yet; leave it out.", param=name)
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings; empty ones stand for none."""
+        listed = [self.stop] if isinstance(self.stop, str) else self.stop
+        return tuple(item for item in listed if item) if listed is not None else ()
+
+    @property
+    def include_usage(self) -> bool:
+        """True when a stream ends with a chunk of counts."""
+        return self.stream_options is not None and self.stream_options.include_usage is True
+
+
+Effort = Literal["none", "low", "medium", "high"]
+EFFORT_ALIASES: dict[str, Effort] = {
+    "none": "none",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}

@@ -1,0 +1,54 @@
+"""The body of ``POST /v1/completions``."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+
+from flm.server.schemas.common import CommonBody
+from flm.server.schemas.types import TokenId
+
+MAX_LOGPROBS = 5
+
+_TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+
+
+def _prompt_kind(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "string"
+    if not isinstance(value, list) or not value:
+        return None
+    if isinstance(value[0], str):
+        return "strings"
+    return "id lists" if isinstance(value[0], list) else "ids"
+
+
+Prompt = Annotated[
+    Annotated[str, Tag("string")]
+    | Annotated[list[str], Tag("strings")]
+    | Annotated[_TokenIds, Tag("ids")]
+    | Annotated[list[_TokenIds], Tag("id lists")],
+    Discriminator(
+        _prompt_kind,
+        custom_error_type="prompt_type",
+        custom_error_message="must be a string, an array of token ids, or a non-empty array of "
+        "either",
+    ),
+]
+
+
+class CompletionBody(CommonBody):
+    """A completion request. The prompt is read as it is, without a chat template."""
+
+    prompt: Prompt
+    echo: bool | None = Field(None, description="Give the prompt back before the new text.")
+    logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_LOGPROBS)] | None = None
+    suffix: str | None = Field(None, description="Recorded as dropped.")
+
+    @property
+    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
+        """The prompts, one or many, as strings or token ids."""
+        if isinstance(self.prompt, str):
+            return (self.prompt,)
+        if _prompt_kind(self.prompt) == "ids":
+            return (tuple(item for item in self.prompt if isinstance(item, int)),)
+        return tuple(tuple(item) if isinstance(item, list) else str(item) for item in self.prompt)

@@ -1,0 +1,286 @@
+"""Replies as the OpenAPI document shows them; the tests hold real replies against these."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Reply(BaseModel):
+    """An object in a reply."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class ErrorDetail(Reply):
+    """What went wrong; ``param`` is the dotted path of the field at fault."""
+
+    message: str
+    type: Literal["invalid_request_error", "model_error", "server_error"]
+    param: str | None
+    code: str
+
+
+class ErrorReply(Reply):
+    """Every error has this shape."""
+
+    error: ErrorDetail
+
+
+class AdaptationReply(Reply):
+    """Something done other than asked."""
+
+    field: str
+    action: Literal["dropped", "clamped", "substituted", "client_side", "satisfied", "defaulted"]
+    reason: str
+    asked: Any = None
+    applied: Any = None
+
+
+class CachedTokens(Reply):
+    """Where the prompt tokens came from."""
+
+    cached_tokens: int
+
+
+class ReasoningTokens(Reply):
+    """What the new tokens were for."""
+
+    reasoning_tokens: int
+
+
+class UsageReply(Reply):
+    """Counts in tokens, durations in seconds."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
+    kv_token_occupancy_rate_percentage: float
+    active_kv_tokens: int
+    max_kv_token_capacity: int
+    load_duration: float
+    prefill_duration_ttft: float
+    decoding_duration: float
+    prefill_speed_tps: float
+    decoding_speed_tps: float
+
+
+class TokenReply(Reply):
+    """A token and its log probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class PositionReply(TokenReply):
+    """A chosen token with the best alternatives."""
+
+    top_logprobs: list[TokenReply]
+
+
+class ChatLogprobs(Reply):
+    """Log probabilities of a chat choice."""
+
+    content: list[PositionReply]
+    refusal: None
+
+
+class ChatMessage(Reply):
+    """The reply; ``reasoning_content`` only when the model reasoned."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+    reasoning_content: str | None = None
+
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancel", "error"]
+
+
+class ChatChoice(Reply):
+    """One of n replies."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason
+    token_ids: list[int] | None = None
+
+
+class ReplyBase(Reply):
+    """What all replies of text share."""
+
+    id: str
+    created: int
+    model: str
+    adaptations: list[AdaptationReply] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class ChatReply(ReplyBase):
+    """A whole chat completion."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: UsageReply
+
+
+class ChatDelta(Reply):
+    """New text; the role comes once."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: None = None
+    reasoning_content: str | None = None
+
+
+class ChatChunkChoice(Reply):
+    """What a chunk adds to one reply."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason | None
+    token_ids: list[int] | None = None
+
+
+class ChatChunk(ReplyBase):
+    """One event of a stream; the last one before [DONE] may have only ``usage``."""
+
+    object: Literal["chat.completion.chunk"]
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: UsageReply | None = None
+
+
+class CompletionLogprobs(Reply):
+    """The legacy shape: parallel arrays."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(Reply):
+    """One of n continuations of one prompt; in a stream, what a chunk adds to it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishReason | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class CompletionReply(ReplyBase):
+    """A whole completion, or one event of a stream (which has a fingerprint)."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: UsageReply | None = None
+    system_fingerprint: str | None = None
+
+
+class SettingsValues(Reply):
+    """Every field that sticks."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    repeat_last_n: int
+    think: bool | None
+    reasoning_effort: str | None
+
+
+class PromptPlan(Reply):
+    """The counts of one prompt, in tokens."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    prefill_chunks: list[int]
+    max_new_tokens: int
+
+
+class PlanReply(PromptPlan):
+    """What a request would do. ``prompts`` is there when it has more than one."""
+
+    object: Literal["plan"]
+    model: str
+    adaptations: list[AdaptationReply]
+    settings: SettingsValues
+    prompt: str | None
+    fits: bool
+    prompts: list[PromptPlan] | None = None
+
+
+class ModelReply(Reply):
+    """A model. Lengths in tokens; null where only a loaded model knows."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    context_length: int
+    max_model_len: int
+    family: str
+    size_bytes: int
+    quantization: str
+    loaded: bool
+    dtype: str | None
+    device: str | None
+    vocab_size: int | None
+    reasons: bool
+    defaults: SettingsValues
+
+
+class ModelList(Reply):
+    """The models."""
+
+    object: Literal["list"]
+    data: list[ModelReply]
+
+
+class SettingReply(Reply):
+    """One sticky field; ``set_by`` is the request that set it."""
+
+    field: str
+    value: float | bool | str | None
+    default: float | bool | str | None
+    set_by: str | None
+    set_at: str | None
+
+
+class SettingsReply(Reply):
+    """The sticky store."""
+
+    object: Literal["settings"]
+    model: str
+    settings: list[SettingReply]
+
+
+class Health(Reply):
+    """The server can answer."""
+
+    status: Literal["ok"]
+
+
+class Version(Reply):
+    """The server's version."""
+
+    version: str = Field(examples=["1.0.0"])
+
+
+class Greeting(Reply):
+    """Who is there."""
+
+    name: Literal["flm"]
+    version: str
+    docs: str
+    api: str

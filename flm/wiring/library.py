@@ -1,0 +1,88 @@
+"""The models a server can answer with: the installed ones, and the one named at its start."""
+
+from collections.abc import Iterator
+
+from flm.config import ServeConfig
+from flm.errors import ModelFileError, ModelNotFoundError
+from flm.log import logger
+from flm.models.files import open_model
+from flm.models.store import ModelStore, ResolvedModel
+from flm.service.models import LoadedModel, ModelInfo
+
+
+class Library:
+    """Implements the service's ``ModelLibrary`` over the model store.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: the model named at the start cannot be used.
+        ConfigError: an option does not fit it.
+    """
+
+    def __init__(self, config: ServeConfig, store: ModelStore) -> None:
+        self._config = config
+        self._store = store
+        self._default = store.resolve(config.model)
+
+    @property
+    def default_id(self) -> str:
+        """The id of the model named at the start."""
+        return self._default.name
+
+    def installed(self) -> list[ModelInfo]:
+        """Every model that a request can name and whose files can be read."""
+        return list(self._infos())
+
+    def resolve(self, name: str) -> str:
+        """The id of an installed model; a tag may leave its size out.
+
+        A request cannot name a path: files are chosen by who starts the server.
+
+        Raises:
+            ModelNotFoundError: there is no such model; the message names what there is.
+        """
+        entry = self._store.catalog.find(name)
+        ids = [model.name for model in self._usable()]
+        wanted = name if entry is None else entry.name
+        if wanted in ids:
+            return wanted
+        raise ModelNotFoundError(
+            f"The model {name!r} is not available here. Available: {', '.join(ids)}. "
+            "Install another with: flm pull TAG",
+            param="model",
+        )
+
+    def check(self, model_id: str) -> None:
+        """Raise an FlmError if the model plainly cannot be loaded."""
+        from flm.wiring.loading import Opened
+
+        model = self._find(model_id)
+        _ = Opened(model, open_model(model.path), self._config).context_len
+
+    def load(self, model_id: str) -> LoadedModel:
+        """Read the weights and start an engine."""
+        from flm.wiring.loading import Opened, load
+
+        model = self._find(model_id)
+        return load(Opened(model, open_model(model.path), self._config))
+
+    def _find(self, model_id: str) -> ResolvedModel:
+        return (
+            self._default
+            if model_id == self.default_id
+            else self._store.resolve_installed(model_id)
+        )
+
+    def _usable(self) -> Iterator[ResolvedModel]:
+        yield self._default
+        for model in self._store.installed():
+            if model.problem is None and model.name != self.default_id:
+                yield self._store.resolve_installed(model.name)
+
+    def _infos(self) -> Iterator[ModelInfo]:
+        from flm.wiring.loading import Opened
+
+        for model in self._usable():
+            try:
+                yield Opened(model, open_model(model.path), self._config).info()
+            except ModelFileError as error:
+                logger.warning("%s is left out of the list: %s", model.name, error)

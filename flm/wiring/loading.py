@@ -1,0 +1,174 @@
+"""Loading one model: weights, engine, text tools and settings put together."""
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from flm.config import ServeConfig, chunk_len, effective_ctx_len
+from flm.engine.engine import Engine
+from flm.engine.protocol import EngineConfig
+from flm.engine.runner import TorchRunner
+from flm.engine.worker import EngineWorker
+from flm.errors import ConfigError
+from flm.kvcache.pool import KVPool
+from flm.log import logger
+from flm.models.files import ModelFiles
+from flm.models.registry import load_model
+from flm.models.store import ResolvedModel
+from flm.prefill.plan import chunk_lengths
+from flm.service.models import LoadedModel, ModelInfo
+from flm.sticky import StickyStore
+from flm.text.parsers import ReasoningStyle, detect_reasoning, make_parser
+from flm.text.template import ChatTemplate
+from flm.text.tokenizer import Tokenizer
+from flm.types import SamplingParams, Settings
+from flm.wiring.numerics import BLOCK_SIZE, Numerics, choose_numerics, num_pool_blocks
+
+OWNER = "flm"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model whose files have been opened, and the options it is to run under."""
+
+    model: ResolvedModel
+    files: ModelFiles
+    config: ServeConfig
+
+    @property
+    def context_len(self) -> int:
+        """Context length in tokens.
+
+        Raises:
+            ConfigError: the asked one is above the model's, or above ``--kv-tokens``.
+        """
+        config = self.config
+        context_len = effective_ctx_len(
+            config.ctx_len, self.files.config.max_context_len, self.model.default_ctx_len
+        )
+        if config.kv_tokens is not None and config.kv_tokens < context_len:
+            raise ConfigError(
+                f"--kv-tokens {config.kv_tokens} is smaller than the context of {context_len} "
+                "tokens; raise it or ask for a smaller --ctx-len.",
+                param="kv_tokens",
+            )
+        return context_len
+
+    @property
+    def chunk_len(self) -> int:
+        """Tokens in a prefill chunk."""
+        asked = self.config.prefill_chunk_len
+        return chunk_len(self.model.max_prefill_len if asked is None else asked)
+
+    def info(self) -> ModelInfo:
+        """What is known before the model is loaded."""
+        labels, entry = self.files.labels, self.model.entry
+        return ModelInfo(
+            id=self.model.name,
+            created=int(self.model.path.stat().st_mtime),
+            owned_by=OWNER,
+            context_len=self._listed_context_len(),
+            family=labels.family if entry is None else entry.family,
+            size_bytes=labels.num_bytes,
+            quantization=labels.quantization,
+            loaded=False,
+            dtype=None,
+            device=None,
+            vocab_size=None,
+            reasons=self.reasoning is not None,
+            defaults=self.defaults(),
+        )
+
+    @property
+    def reasoning(self) -> ReasoningStyle | None:
+        """How the model thinks before it answers, by its chat template."""
+        source = self.files.tokenizer.chat_template
+        return None if source is None else detect_reasoning(source)
+
+    def defaults(self) -> Settings:
+        """The settings of a request that sends none: the family's, else the files' own."""
+        sampling = self.model.sampling
+        if sampling is None:
+            own: dict[str, Any] = dict(self.files.sampling)
+            sampling = replace(SamplingParams(), **own)
+        style, entry = self.reasoning, self.model.entry
+        if style is None:
+            return Settings(sampling)
+        return Settings(sampling, think=True if entry is None else entry.think != "off")
+
+    def _listed_context_len(self) -> int:
+        try:
+            return self.context_len
+        except ConfigError:
+            return self.files.config.max_context_len
+
+
+def load(opened: Opened) -> LoadedModel:
+    """Read the weights and start the engine.
+
+    Raises:
+        FlmError: the files or an option are at fault; the message says how to mend it.
+    """
+    start = time.monotonic()
+    tokenizer = Tokenizer.from_data(opened.files.tokenizer)
+    data = opened.files.tokenizer
+    template = ChatTemplate(data.chat_template, tokenizer, named=data.named_templates)
+    numerics = choose_numerics(opened.config)
+    engine = _start_engine(opened, numerics)
+    info = replace(
+        opened.info(),
+        context_len=_fitting_context_len(opened.context_len, engine.max_kv_tokens),
+        loaded=True,
+        dtype=numerics.dtype_name,
+        device=str(numerics.device),
+        vocab_size=opened.files.config.vocab_size,
+    )
+    return LoadedModel(
+        info=info,
+        tokenizer=tokenizer,
+        template=template,
+        engine=engine,
+        store=StickyStore(info.defaults),
+        load_duration=time.monotonic() - start,
+        chunk_lengths=partial(chunk_lengths, chunk_len=opened.chunk_len),
+        make_parser=partial(make_parser, opened.reasoning),
+    )
+
+
+def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
+    config = opened.config
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    model = load_model(
+        opened.files, dtype=numerics.dtype, device=numerics.device, exact=numerics.is_exact
+    )
+    num_blocks = num_pool_blocks(
+        model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len
+    )
+    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+    limits = EngineConfig(
+        chunk_len=opened.chunk_len,
+        max_running=config.parallel,
+        max_waiting=config.q_len,
+        block_size=BLOCK_SIZE,
+        num_blocks=num_blocks,
+    )
+    vocab_size = opened.files.config.vocab_size
+    worker = EngineWorker(Engine(TorchRunner(model, pool), limits, vocab_size=vocab_size))
+    worker.start()
+    return worker
+
+
+def _fitting_context_len(context_len: int, capacity: int) -> int:
+    if capacity >= context_len:
+        return context_len
+    logger.warning(
+        "Free memory holds a KV cache of %d tokens only, so the context is that instead of %d. "
+        "Free some memory or ask for a smaller --ctx-len.",
+        capacity,
+        context_len,
+    )
+    return capacity

@@ -1,0 +1,90 @@
+"""Where and how a model computes: device, number format, size of the KV pool."""
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from flm.config import ServeConfig
+from flm.errors import ConfigError
+from flm.kvcache.layout import CacheLayout
+
+BLOCK_SIZE = 32
+MIN_POOL_TOKENS = 4 * 4096
+POOL_SHARE_OF_FREE_MEMORY = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Numerics:
+    """``is_exact``: a row's results have the same bits whatever is computed beside it."""
+
+    device: torch.device
+    dtype: torch.dtype
+    is_exact: bool
+
+    @property
+    def dtype_name(self) -> str:
+        """``float32``, ``bfloat16`` or ``float16``."""
+        return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of memory free where the model computes."""
+        if self.device.type == "cuda":
+            free: int = torch.cuda.mem_get_info(self.device)[0]
+            return free
+        return int(psutil.virtual_memory().available)
+
+
+def choose_numerics(config: ServeConfig) -> Numerics:
+    """The device and format that a configuration means on this machine.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    device = _device(config.device)
+    if config.dtype != "auto":
+        dtype: torch.dtype = getattr(torch, config.dtype)
+        return Numerics(device, dtype, is_exact=dtype == torch.float32)
+    if device.type == "cuda" or _has_native_bfloat16():
+        return Numerics(device, torch.bfloat16, is_exact=False)
+    return Numerics(device, torch.float32, is_exact=False)
+
+
+def num_pool_blocks(
+    layout: CacheLayout, numerics: Numerics, *, asked_tokens: int | None, context_len: int
+) -> int:
+    """Blocks of the KV pool: those asked for, else enough for the context and for several short
+    requests, within a share of the free memory."""
+    if asked_tokens is not None:
+        return -(-asked_tokens // BLOCK_SIZE)
+    wanted = max(context_len, MIN_POOL_TOKENS)
+    per_token = layout.bytes_per_token(numerics.dtype.itemsize)
+    affordable = int(numerics.free_bytes * POOL_SHARE_OF_FREE_MEMORY) // per_token
+    return max(min(wanted, affordable) // BLOCK_SIZE, 1)
+
+
+def _has_native_bfloat16() -> bool:
+    """True where the CPU multiplies in bfloat16; elsewhere torch emulates it, several times slower
+    than float32. Releases of torch that cannot tell count as "no"."""
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def _device(asked: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if asked == "auto":
+        return torch.device("cuda" if has_cuda else "cpu")
+    device = torch.device(asked)
+    if device.type == "cuda" and not has_cuda:
+        raise ConfigError(
+            f"--device {asked}: torch sees no CUDA device. Use --device cpu, or install a CUDA "
+            "build of torch (FLM_TORCH=cuda scripts/setup).",
+            param="device",
+        )
+    if device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {asked}: there are {torch.cuda.device_count()} CUDA devices, from 0 up.",
+            param="device",
+        )
+    return device

@@ -1,0 +1,134 @@
+"""Streaming requests to an OpenAI-compatible server, with a clock beside them."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+
+from benchlib.errors import BenchError
+from benchlib.reply import Message, Reply
+
+TIMEOUT_S = 600.0
+TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
+
+
+class OpenAIClient:
+    """Chat completions of one model at one base URL (with or without ``/v1``)."""
+
+    def __init__(self, base_url: str, model: str | None = None) -> None:
+        root = base_url.rstrip("/").removesuffix("/v1")
+        self.base_url = root
+        # A proxy of the machine must not stand between us and loopback, and a connection that
+        # the server closed while it was idle must not be used again.
+        self._http = httpx.Client(
+            base_url=root,
+            timeout=TIMEOUT_S,
+            trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+        self.model = model if model is not None else self._first_model()
+        self._extensions: dict[str, Any] = {"ignore_eos": True}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _first_model(self) -> str:
+        try:
+            data = self._http.get("/v1/models").raise_for_status().json()["data"]
+            return str(data[0]["id"])
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise BenchError(
+                f"{self.base_url}/v1/models names no model ({error}). "
+                "Is the server running? Name a model with --model."
+            ) from error
+
+    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
+        """Answer greedily with ``max_tokens`` tokens (fewer where the server ends by itself).
+
+        Raises:
+            BenchError: the server failed, or sent no usage to count tokens by.
+        """
+        body = {
+            "model": self.model,
+            "messages": list(messages),
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        reply = self._try_stream(body | self._extensions)
+        if reply is None:
+            # OpenAI's own API and others reject fields they do not know.
+            self._extensions = {}
+            reply = self._try_stream(body)
+        if reply is None:
+            raise BenchError(f"{self.base_url} rejects a plain chat completion with status 400.")
+        return reply
+
+    def _try_stream(self, body: dict[str, Any]) -> Reply | None:
+        """One request; None when the server answers 400."""
+        start = time.perf_counter()
+        try:
+            with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+                if response.status_code == httpx.codes.BAD_REQUEST:
+                    return None
+                if response.is_error:
+                    text = response.read().decode(errors="replace")[:500]
+                    raise BenchError(f"{self.base_url}: HTTP {response.status_code}: {text}")
+                return self._read(_events(response), start)
+        except httpx.HTTPError as error:
+            raise BenchError(f"{self.base_url}: {type(error).__name__}: {error}") from error
+
+    def _read(self, events: Iterator[dict[str, Any]], start: float) -> Reply:
+        first: float | None = None
+        last: float | None = None
+        usage: dict[str, Any] | None = None
+        pieces: list[str] = []
+        for event in events:
+            now = time.perf_counter() - start
+            if event.get("error"):
+                raise BenchError(f"{self.base_url}: error within the stream: {event['error']}")
+            usage = event.get("usage") or usage
+            for choice in event.get("choices") or ():
+                piece = _text_of(choice)
+                if piece or choice.get("finish_reason"):
+                    pieces.append(piece)
+                    first = now if first is None else first
+                    last = now
+        if usage is None or first is None or last is None:
+            raise BenchError(
+                f"{self.base_url} sends no usage in its streams, so tokens cannot be counted."
+            )
+        return _reply(usage, "".join(pieces), first, last)
+
+
+def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        data = line.removeprefix("data:").strip()
+        if line.startswith("data:") and data != "[DONE]":
+            try:
+                event = json.loads(data)
+            except ValueError as error:
+                raise BenchError(f"a line of the stream is not JSON: {data[:200]}") from error
+            if isinstance(event, dict):
+                yield event
+
+
+def _text_of(choice: dict[str, Any]) -> str:
+    delta = choice.get("delta") or {}
+    return "".join(delta.get(name) or "" for name in TEXT_FIELDS)
+
+
+def _reply(usage: dict[str, Any], text: str, first: float, last: float) -> Reply:
+    details = usage.get("prompt_tokens_details") or {}
+    return Reply(
+        text=text,
+        prompt_tokens=int(usage["prompt_tokens"]),
+        cached_tokens=int(details.get("cached_tokens") or 0),
+        completion_tokens=int(usage["completion_tokens"]),
+        first_token_s=first,
+        last_token_s=last,
+    )

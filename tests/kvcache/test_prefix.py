@@ -1,0 +1,78 @@
+import pytest
+
+from flm.kvcache.prefix import NO_PARENT, PrefixIndex
+
+
+def chain() -> PrefixIndex:
+    """Blocks 5 -> 6, and 7 beside 6."""
+    index = PrefixIndex(2)
+    index.insert(5, parent=NO_PARENT, token_ids=(1, 2), generated=0)
+    index.insert(6, parent=5, token_ids=(3, 4), generated=0b10)
+    index.insert(7, parent=5, token_ids=(3, 5), generated=0)
+    return index
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "max_tokens", "blocks"),
+    [
+        ([1, 2, 3, 4], 4, [5, 6]),
+        ([1, 2, 3, 4], 3, [5]),
+        ([1, 2, 3, 5, 9], 9, [5, 7]),
+        ([1, 2, 3], 3, [5]),
+        ([1, 2], 1, []),
+        ([3, 4], 2, []),
+        ([], 0, []),
+        ([], -1, []),
+    ],
+)
+def test_match_is_the_longest_chain_of_full_blocks(
+    token_ids: list[int], max_tokens: int, blocks: list[int]
+) -> None:
+    assert chain().match(token_ids, max_tokens) == blocks
+
+
+def test_the_same_tokens_elsewhere_are_another_block() -> None:
+    index = chain()
+    assert index.find(6, (3, 4)) is None
+    assert index.find(5, (3, 4)) == 6
+
+
+def test_tokens_with_equal_hashes_are_told_apart() -> None:
+    # Python hashes -1 and -2 alike, so these two tuples share a slot.
+    assert hash((-1, 0)) == hash((-2, 0))
+    index = PrefixIndex(2)
+    index.insert(0, parent=NO_PARENT, token_ids=(-1, 0), generated=0)
+    assert index.match([-2, 0], 2) == []
+    index.insert(1, parent=NO_PARENT, token_ids=(-2, 0), generated=0)
+    assert index.match([-2, 0], 2) == [1]
+
+
+def test_a_parent_cannot_leave_before_its_children() -> None:
+    index = chain()
+    with pytest.raises(AssertionError, match="children"):
+        index.remove(5)
+    index.remove(6)
+    index.remove(7)
+    index.remove(5)
+    assert len(index) == 0
+    index.check_integrity()
+
+
+def test_a_place_is_taken_once() -> None:
+    index = chain()
+    with pytest.raises(AssertionError, match="tokens are indexed"):
+        index.insert(8, parent=5, token_ids=(3, 4), generated=0)
+    with pytest.raises(AssertionError, match="block 6 is indexed"):
+        index.insert(6, parent=5, token_ids=(9, 9), generated=0)
+
+
+def test_integrity_sees_a_lost_parent_and_a_wrong_count() -> None:
+    index = chain()
+    index.check_integrity()
+    index[5].num_children = 1
+    with pytest.raises(AssertionError, match="children"):
+        index.check_integrity()
+    index[5].num_children = 2
+    index[6].parent = 9
+    with pytest.raises(AssertionError, match="lost its parent"):
+        index.check_integrity()

@@ -1,0 +1,77 @@
+"""The shape of tools."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server.conftest import TOOL, post
+from tests.support.fake_service import FakeService
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_tools_reach_the_template(client: httpx.AsyncClient, service: FakeService) -> None:
+    await post(client, tools=[TOOL], tool_choice="auto")
+    await post(client, tools=[TOOL], tool_choice="none")
+    assert service.requests[0].tools == (TOOL,)
+    assert service.requests[1].tools == ()
+
+
+def function(**fields: Any) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "f", **fields}}]
+
+
+TOOLS: list[tuple[dict[str, Any], str, str]] = [
+    ({"tools": {}}, "tools", "tools must be an array"),
+    ({"tools": [5]}, "tools[0]", "tools[0] must be a function tool"),
+    ({"tools": [TOOL, {"type": "web"}]}, "tools[1]", "tools[1] must be a function tool"),
+    ({"tools": [TOOL, TOOL]}, "tools", "tool function names must be unique: f"),
+    (
+        {"tools": function(name="a b")},
+        "tools[0].function.name",
+        "tools[0].function.name must contain at most 64 letters, digits, underscores, or hyphens",
+    ),
+    (
+        {"tools": function(description=5)},
+        "tools[0].function.description",
+        "tools[0].function.description must be a string",
+    ),
+    (
+        {"tools": function(parameters=[])},
+        "tools[0].function.parameters",
+        "tools[0].function.parameters must be a JSON Schema object",
+    ),
+    (
+        {"tools": function(strict=1)},
+        "tools[0].function.strict",
+        "tools[0].function.strict must be a boolean",
+    ),
+    (
+        {"tools": function(strict=True)},
+        "tools[0].function.strict",
+        "tools[0].function.strict is not supported because constrained JSON-schema decoding is "
+        "unavailable",
+    ),
+    (
+        {"tool_choice": "sometimes"},
+        "tool_choice",
+        "tool_choice must be 'none', 'auto', 'required', or a named function",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "message"), TOOLS)
+async def test_tools_of_a_wrong_shape(
+    client: httpx.AsyncClient, fields: dict[str, Any], param: str, message: str
+) -> None:
+    error = (await post(client, **fields)).json()["error"]
+    assert (error["param"], error["message"]) == (param, message)
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "f"}}, {"type": "x"}]
+)
+async def test_forced_calls_are_refused(client: httpx.AsyncClient, choice: Any) -> None:
+    reply = await post(client, tools=[TOOL], tool_choice=choice)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tool_choice")
