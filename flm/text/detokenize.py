@@ -1,0 +1,42 @@
+"""Token ids to text, one at a time, never showing a part of a character."""
+
+import codecs
+
+from flm.text.tokenizer import Tokenizer
+
+
+class Detokenizer:
+    """A feed/flush machine over one sequence.
+
+    ``continues`` says that a text precedes the first token (a prompt, as a rule). Without, a
+    tokenizer that puts a space before every text has it taken away again.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, continues: bool = True, skip_control: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_control = skip_control
+        self._drops_space = tokenizer.has_space_prefix and not continues
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    @property
+    def is_inside_character(self) -> bool:
+        """True while the last bytes begin a character that more bytes may complete."""
+        return self._decoder.getstate()[0] != b""
+
+    def feed(self, token_id: int) -> str:
+        """The text that this token completes; may be empty."""
+        if self._skip_control and self._tokenizer.is_control(token_id):
+            return ""
+        return self._first(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+
+    def flush(self) -> str:
+        """The end of the text: U+FFFD for a character that was never completed, or nothing."""
+        return self._first(self._decoder.decode(b"", final=True))
+
+    def _first(self, text: str) -> str:
+        if not self._drops_space or not text:
+            return text
+        self._drops_space = False
+        return text.removeprefix(" ")
