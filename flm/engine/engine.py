@@ -24,7 +24,7 @@ from flm.errors import FlmError, InternalError, InvalidRequestError
 from flm.kvcache.manager import KVCacheManager
 from flm.log import logger
 from flm.prefill.chunk import Chunk
-from flm.sampling.batch import Sampled, SamplingRow
+from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
 from flm.sampling.draw import ModelRandom, RequestRandom
 from flm.sampling.logprobs import token_logprobs
 from flm.sampling.pipeline import sample
@@ -234,6 +234,11 @@ class Engine:
 
     def _accept(self, request_id: str, sampled: Sampled) -> TokenOut:
         request = self.scheduler[request_id].request
+        if sampled.token_id == NO_TOKEN:
+            raise InvalidRequestError(
+                "No token can follow: the grammar, min_tokens, the stop tokens and logit_bias "
+                "together rule out all of them. Loosen one of these."
+            )
         if request.grammar is not None:
             request.grammar.accept(sampled.token_id)
         wants_logprobs = request.num_logprobs is not None
@@ -294,11 +299,15 @@ def _blamed_on(request_id: str, failures: dict[str, FlmError]) -> Iterator[None]
     """Turn an exception into the failure of one request, which keeps its first one."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001
+    except FlmError as error:
+        logger.warning("Request %s failed: %s", request_id, error)
+        failures.setdefault(request_id, error)
+    except Exception:  # noqa: BLE001
         logger.exception("Request %s failed", request_id)
-        known = error if isinstance(error, FlmError) else None
-        fallback = InternalError("This request failed inside the engine; see the server's log.")
-        failures.setdefault(request_id, fallback if known is None else known)
+        failures.setdefault(
+            request_id,
+            InternalError("This request failed inside the engine; see the server's log."),
+        )
 
 
 def _logprobs(entry: Sampled) -> Logprobs:

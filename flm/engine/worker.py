@@ -138,10 +138,16 @@ class EngineWorker:
             self._is_closing = True
             self._wake.notify()
         if self._thread.is_alive():
-            if self._thread is not threading.current_thread():
-                self._thread.join(timeout)
+            self._wait_for_thread(timeout)
         else:
             self._end(_closing)
+
+    def _wait_for_thread(self, timeout: float) -> None:
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            logger.warning("The engine is still in a step after %.0f s; not waiting.", timeout)
 
     # --- the thread ------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flm.kvcache.layout import CacheLayout
 from flm.kvcache.pool import KVPool
-from flm.kvcache.view import ChunkView, KVView
+from flm.kvcache.view import ChunkView, DecodeView
 from flm.prefill.chunk import Chunk
 
 
@@ -18,10 +18,10 @@ class CausalModel(Protocol):
     def layout(self) -> CacheLayout:
         """What each layer stores in the cache."""
 
-    def hidden(self, token_ids: Tensor, positions: Tensor, kv_view: KVView) -> Tensor:
+    def hidden(self, token_ids: Tensor, positions: Tensor, kv: ChunkView | DecodeView, /) -> Tensor:
         """The last layer's output, [T, hidden], for token_ids and positions [T] (int64)."""
 
-    def logits(self, hidden_rows: Tensor) -> Tensor:
+    def logits(self, hidden_rows: Tensor, /) -> Tensor:
         """Next-token logits, [R, vocab] float32, of rows [R, hidden]."""
 
 

@@ -26,7 +26,6 @@ class _Choice:
 
     request: EngineRequest
     pipeline: OutputPipeline
-    num_tokens: int = 0
     is_told: bool = False
     read: PromptRead | None = None
     end: Finished | None = None
@@ -123,12 +122,11 @@ class Generation:
     def _on_token(self, choice: _Choice, event: TokenOut) -> Sequence[Event]:
         if choice.is_told:
             return ()
-        choice.num_tokens += 1
         entry = event.logprobs
         logprob = None if entry is None else token_logprob(self._model.tokenizer, entry)
         events: deque[Event] = deque(choice.pipeline.feed(event.token_id, logprob))
         if choice.pipeline.is_stopped:
-            self._model.engine.abort(choice.request.id, keep_tokens=choice.num_tokens)
+            self._model.engine.abort(choice.request.id, keep_tokens=choice.pipeline.num_tokens)
             events.append(_told(choice, "stop"))
         return events
 
@@ -150,7 +148,7 @@ class Generation:
         stats = self._model.engine.stats()
         return Usage(
             prompt_tokens=sum(len(ids) for ids in self.prepared.prompt_ids),
-            completion_tokens=sum(choice.num_tokens for choice in choices),
+            completion_tokens=sum(choice.pipeline.num_tokens for choice in choices),
             # The siblings of a prompt share its pages; only the first one tells what was cached.
             cached_tokens=sum(end.cached_tokens for end in ends[:: self.prepared.request.n]),
             reasoning_tokens=sum(choice.pipeline.num_reasoning_tokens for choice in choices),

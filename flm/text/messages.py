@@ -33,15 +33,13 @@ def merged(messages: Iterable[Message]) -> list[Message]:
 
     Speakers with different names stay apart.
     """
-    result: list[Message] = []
+    runs: list[list[Message]] = []
     for message in messages:
-        last = result[-1] if result else None
-        if last is not None and _is_same_speaker(last, message):
-            parts = [part for part in (last["content"], message["content"]) if part]
-            last["content"] = SEPARATOR.join(parts)
+        if runs and _is_same_speaker(runs[-1][0], message):
+            runs[-1].append(message)
         else:
-            result.append(dict(message))
-    return result
+            runs.append([message])
+    return [_one(run) for run in runs]
 
 
 def fold_system(messages: Sequence[Message]) -> list[Message]:
@@ -110,6 +108,13 @@ def _part_text(part: Any, where: str) -> str:
             param=where,
         )
     return text
+
+
+def _one(run: Sequence[Message]) -> Message:
+    if len(run) == 1:
+        return dict(run[0])
+    content = SEPARATOR.join(part["content"] for part in run if part["content"])
+    return {**run[0], "content": content}
 
 
 def _is_same_speaker(one: Message, other: Message) -> bool:

@@ -208,16 +208,21 @@ class _Template:
             shade = Shade(self._text.find(inputs.parts()))
             changed = inputs.changed(self._text, shade.shade)
             return _Shading(shade, self._run(self._compiled, changed, self._markers))
-        except (*_UNRENDERABLE, TooManyCharactersError, RecursionError):
+        except (*_UNRENDERABLE, TooManyCharactersError):
             return None
+        except RecursionError as error:
+            raise InvalidRequestError(
+                "The messages, tools or chat_template_kwargs are nested too deeply; flatten them.",
+                param="messages",
+            ) from error
 
     def _builds_markers(self, inputs: _Inputs) -> bool:
         """True when markers stand in the prompt that neither a text nor one string of the
         template accounts for (or when that cannot be found out)."""
+        neutral = inputs.changed(self._text, lambda text: re.sub(r"\S", "x", text))
         try:
-            neutral = inputs.changed(self._text, lambda text: re.sub(r"\S", "x", text))
             private = self._run(self._named_compiled, neutral, self._private_markers)
-        except (*_UNRENDERABLE, RecursionError):
+        except _UNRENDERABLE:
             return True
         return bool(self._tokenizer.find_markers(private))
 

@@ -193,11 +193,9 @@ def test_a_deeply_nested_variable_is_refused_not_fatal() -> None:
     value: Any = []
     for _ in range(100_000):
         value = [value]
-    chat = ChatTemplate("{{ v | tojson }}", CHATML_TOKENIZER)
-    with pytest.raises(InvalidRequestError):
-        chat.render(turns("a"), kwargs={"v": value})
-    for shape in ("chatml", "composed"):
-        CHATS[shape].render(turns("a"), kwargs={"v": value})
+    for source in ("{{ v | tojson }}", "{{ messages[0].content }}"):
+        with pytest.raises(InvalidRequestError):
+            ChatTemplate(source, CHATML_TOKENIZER).render(turns("a"), kwargs={"v": value})
 
 
 def test_documents_may_be_given() -> None:

@@ -19,6 +19,7 @@ class ThinkParser:
         self._close_tag = close_tag
         self._is_open = is_open
         self._held = ""
+        self._space: list[str] = []  # set aside before what is held
         self._state: Callable[[bool], list[Piece]] = self._begin
         self.channel: Channel = "reasoning" if is_open else "content"
 
@@ -43,12 +44,12 @@ class ThinkParser:
 
     def _begin(self, is_last: bool) -> list[Piece]:
         """Before the first character: is there a tag?"""
-        head = self._held.lstrip()
-        if head.startswith(self._open_tag):
+        self._set_aside(len(self._held) - len(self._held.lstrip()))
+        if self._held.startswith(self._open_tag):
             self.channel = "reasoning"
             self._state = self._enter
-            return self._markup(len(self._held) - len(head) + len(self._open_tag))
-        if not is_last and self._open_tag.startswith(head):
+            return self._markup(len(self._open_tag))
+        if not is_last and self._open_tag.startswith(self._held):
             return []
         self._state = self._enter if self._is_open else self._answer
         return []
@@ -63,17 +64,17 @@ class ThinkParser:
 
     def _think(self, is_last: bool) -> list[Piece]:
         """Inside the block."""
+        if is_last and self._close_tag not in self._held:
+            return self._text(len(self._held))
         end = self._held.find(self._close_tag)
+        certain = len(self._held) - partial_len(self._held, self._close_tag) if end < 0 else end
+        length = len(self._held[:certain].rstrip())
+        pieces = self._text(length) if length else []
+        self._set_aside(certain - length)
         if end >= 0:
-            pieces = self._text(len(self._held[:end].rstrip()))
-            pieces += self._markup(end - sum(piece.raw_len for piece in pieces))
             pieces += self._markup(len(self._close_tag))
             self._state = self._leave
-            return pieces
-        if is_last:
-            return self._text(len(self._held))
-        certain = self._held[: len(self._held) - partial_len(self._held, self._close_tag)]
-        return self._text(len(certain.rstrip()))
+        return pieces
 
     def _leave(self, is_last: bool) -> list[Piece]:
         """White space behind the closing tag."""
@@ -91,13 +92,23 @@ class ThinkParser:
 
     # --- taking from what is held --------------------------------------------------------------
 
-    def _text(self, length: int) -> list[Piece]:
+    def _take(self, length: int) -> str:
         text, self._held = self._held[:length], self._held[length:]
-        return [Piece(self.channel, text, length)] if text else []
+        return text
+
+    def _set_aside(self, length: int) -> None:
+        """White space that is text if text follows, and markup if a tag does."""
+        self._space.append(self._take(length))
+
+    def _text(self, length: int) -> list[Piece]:
+        text = "".join(self._space) + self._take(length)
+        self._space.clear()
+        return [Piece(self.channel, text, len(text))] if text else []
 
     def _markup(self, length: int) -> list[Piece]:
-        self._held = self._held[length:]
-        return [Piece(self.channel, "", length)] if length else []
+        raw_len = sum(map(len, self._space)) + len(self._take(length))
+        self._space.clear()
+        return [Piece(self.channel, "", raw_len)] if raw_len else []
 
 
 def partial_len(text: str, tag: str) -> int:
