@@ -64,10 +64,11 @@ class Piece:
     offset: int = 0
     finish_reason: FinishReason | None = None
 
-    @property
-    def is_silent(self) -> bool:
-        """True when a client could not see that it came."""
-        return not (self.content or self.reasoning or self.token_ids or self.finish_reason)
+    def shows(self, head: ReplyHead) -> bool:
+        """True when a client would see that it came. An end-of-sequence token, for one, has no
+        text; only who asked for token ids or log probabilities sees it."""
+        has_text = bool(self.content or self.reasoning or self.finish_reason)
+        return has_text or bool(self.logprobs) or (head.with_token_ids and bool(self.token_ids))
 
 
 class Dialect(Protocol):
@@ -164,7 +165,7 @@ class ChunkedReply:
             return self._usage_chunk(event.usage) if self._head.with_usage else []
         piece = piece_of(event, self._offsets[event.index])
         self._offsets[event.index] += num_chars(piece.logprobs)
-        if piece.is_silent and not piece.logprobs:
+        if not piece.shows(self._head):
             return []
         is_first = event.index not in self._opened
         self._opened.add(event.index)

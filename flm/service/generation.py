@@ -153,7 +153,8 @@ class Generation:
             cached_tokens=sum(end.cached_tokens for end in ends[:: self.prepared.request.n]),
             reasoning_tokens=sum(choice.pipeline.num_reasoning_tokens for choice in choices),
             context_len=self._model.info.context_len,
-            active_kv_tokens=stats.active_kv_tokens,
+            # Its own blocks are free by now; what the pool holds is what can be reused.
+            active_kv_tokens=stats.active_kv_tokens + stats.cached_kv_tokens,
             max_kv_tokens=stats.max_kv_tokens,
             load_duration=self._model.load_duration,
             prefill_duration=max(end.prefill_duration for end in ends),

@@ -236,10 +236,11 @@ def test_logits_without_numbers_fail_only_their_request() -> None:
     model = FakeModel()
     model.embedding[96] = math.nan
     clean = list(range(1, 90))
-    engine = make_engine(model, num_blocks=20)
+    engine = make_engine(model, num_blocks=30)
+    poison = [*clean[:10], 96, *clean[60:]]
     requests = [
         request("good", clean[:20], max_new_tokens=20, logit_bias=((96, -1e9),)),
-        request("bad", [*clean[:10], 96, 3, 4, 5]),
+        request("bad", poison),
         request("more", clean[30:50], max_new_tokens=20),
     ]
     replies = run(engine, *requests)
@@ -248,7 +249,7 @@ def test_logits_without_numbers_fail_only_their_request() -> None:
     assert "not numbers" in str(replies["bad"].end.error)
     assert len(replies["good"].token_ids) == len(replies["more"].token_ids) == 20
     # Nothing of it is left for others to find.
-    assert engine.cached_prefix_len([*clean[:10], 96, 3, 4, 5]) == 8
+    assert engine.cached_prefix_len(poison) == 8
     for seed in range(3):
         again = [token % 90 for token in prompt(40, seed)]
         assert len(run(engine, request("again", again, max_new_tokens=30))["again"].token_ids) == 30

@@ -83,7 +83,7 @@ def test_a_batch_sees_each_sequence_and_zeros(pool: KVPool) -> None:
     assert view.padding_mask() is view.padding_mask()
 
 
-@pytest.mark.parametrize("start", [0, 3, 4])
+@pytest.mark.parametrize("start", [0, 1, 3, 4, 6])
 def test_what_a_former_holder_left_is_never_seen(pool: KVPool, start: int) -> None:
     for pages in (*pool.flat_keys, *pool.flat_values):
         pages[: pool.null_block * SIZE] = torch.nan

@@ -36,7 +36,8 @@ def anyio_backend() -> str:
 
 @dataclass
 class Stats:
-    active_kv_tokens: int = 7
+    active_kv_tokens: int = 4
+    cached_kv_tokens: int = 3
     max_kv_tokens: int = 64
 
 
