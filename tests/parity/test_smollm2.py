@@ -45,8 +45,7 @@ CHATS: dict[str, list[dict[str, str]]] = {
 }
 QUICK = ("chat", "unicode", "code")
 NAMES = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.full)
-    for name in (*RAW, *CHATS)
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in (*RAW, *CHATS)
 ]
 
 
