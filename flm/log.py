@@ -1,5 +1,6 @@
 """The server's log: one logger, lines that begin with ``[FLM]  `` on stderr."""
 
+import asyncio
 import logging
 import sys
 
@@ -21,6 +22,16 @@ def configure(level: int = logging.INFO) -> None:
     """Send the project's log to stderr. Calling it again replaces the handler."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LineFormatter("%(message)s"))
-    logger.handlers[:] = [handler]
+    handler.addFilter(_is_no_cancellation)
+    # uvicorn's lines are the server's too.
+    for own in (logger, logging.getLogger("uvicorn")):
+        own.handlers[:] = [handler]
+        own.propagate = False
     logger.setLevel(level)
-    logger.propagate = False
+    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """False for the traceback of a task that was ended on purpose."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError)

@@ -36,9 +36,10 @@ The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/d
 
 ## Rules for every field
 
-- **null is absent.** A wrong JSON type, a number that JSON or the field cannot hold (`NaN`,
-  `1e999`, a fraction for an integer; true is no number) and a broken body are HTTP 400 naming the
-  field.
+- **null is absent.** A wrong JSON type and a number the field cannot hold (a fraction for an
+  integer; true is no number) are HTTP 400 naming the field. A body that is no JSON object, and one
+  with `NaN`, a number that overflows (`1e999`) or a key twice, is HTTP 400 with code
+  `invalid_json`.
 - **Out of range is ignored** for the sampling fields: HTTP 200, the value in force is kept, the log
   has a warning and the reply a record. `seed` and `repeat_last_n` are strict: 400.
 - **Sticky** fields stay in force for later requests that do not send them, from any client on any

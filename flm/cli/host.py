@@ -16,12 +16,13 @@ from flm.config import ServeConfig
 from flm.errors import FlmError, ShuttingDownError
 from flm.log import logger
 from flm.server.app import create_app
+from flm.server.wire import EnvelopeProtocol
 from flm.service import Service
 from flm.version import __version__
 from flm.wiring import build_service
 
 # After the grace period the streams still have to send their last event.
-_LAST_WORDS_S = 5
+_LAST_WORDS_S = 2.0
 
 
 def run_server(config: ServeConfig) -> int:
@@ -60,12 +61,13 @@ class _Host:
                 app,
                 log_config=None,
                 access_log=False,
-                timeout_graceful_shutdown=int(config.grace_s) + _LAST_WORDS_S,
+                http=EnvelopeProtocol,
             ),
             on_signal=self._begin_close,
             on_second_signal=service.end_grace,
         )
         self._closing: asyncio.Task[None] | None = None
+        self._last_words: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Serve until a signal, or until the model turns out not to load."""
@@ -84,6 +86,8 @@ class _Host:
             self._begin_close()
             if self._closing is not None:
                 await self._closing
+            if self._last_words is not None:
+                self._last_words.cancel()
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
 
@@ -103,6 +107,13 @@ class _Host:
             self._closing = asyncio.create_task(
                 self._service.close(grace_s=self._config.grace_s), name="close"
             )
+            self._last_words = asyncio.create_task(self._end_after(self._closing))
+
+    async def _end_after(self, closing: asyncio.Task[None]) -> None:
+        """Once every request has its answer, do not wait for clients that never take it."""
+        await asyncio.wait({closing})
+        await asyncio.sleep(_LAST_WORDS_S)
+        self._server.force_exit = True
 
     def _show_banner(self) -> None:
         model = self._service.current

@@ -97,7 +97,8 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
     """The record as the client sees it: with what it inherits, or nothing under ``silent``."""
     if plan.mode == "silent":
         return ()
-    hidden = _without_effect(call.body)
+    told = {entry.field for entry in plan.records}
+    hidden = _without_effect(call.body) | told
     inherited = [defaulted(entry) for entry in snapshot.inherited if entry.field not in hidden]
     return ordered((*plan.records, *inherited), type(call.body))
 

@@ -1,5 +1,6 @@
 """Reading a request body: bytes, strict JSON, and the schema, with errors that name the field."""
 
+import asyncio
 import json
 import math
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
-from flm.errors import FlmError, InvalidJSONError, InvalidRequestError
+from flm.errors import FlmError, InvalidJSONError, InvalidRequestError, ShuttingDownError
 from flm.server.context import ServerContext
 
 B = TypeVar("B", bound=BaseModel)
@@ -35,12 +36,27 @@ async def read_body(request: Request, schema: type[B], ctx: ServerContext) -> Re
         InvalidJSONError: not a JSON object.
         InvalidRequestError: a field cannot be read; ``param`` is its dotted path.
         BodyTooLargeError: more bytes than the server reads.
+        ShuttingDownError: the server is closing and the body is not there yet.
     """
-    raw = await request.body()
+    raw = await _whole(request, ctx)
     if len(raw) <= _INLINE_BYTES:
         return ReadBody(parse_body(raw, schema), is_large=False)
     body = await to_thread.run_sync(parse_body, raw, schema, limiter=ctx.limiter)
     return ReadBody(body, is_large=True)
+
+
+async def _whole(request: Request, ctx: ServerContext) -> bytes:
+    """Every byte; a client that is slow to send them does not keep a closing server."""
+    reading = asyncio.create_task(request.body())
+    closing = asyncio.create_task(ctx.service.closing())
+    try:
+        await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
+        raise ShuttingDownError("The server is shutting down; send the request again later.")
+    finally:
+        reading.cancel()
+        closing.cancel()
 
 
 def parse_body(raw: bytes, schema: type[B]) -> B:

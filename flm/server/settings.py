@@ -58,6 +58,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
     sent.update(sent_switches(body, model, in_force, records))
     template_kwargs = request_switch(body, model, sent, records)
     _record_unread(body, records)
+    _record_unread_by_template(body, model, records)
     _check_token_ids(body, model.vocab_size)
     max_tokens = _max_tokens(body, records)
     request = GenerationRequest(
@@ -212,6 +213,25 @@ def _record_unread(body: CommonBody, records: Records) -> None:
         reason = "The number of calls in a reply cannot be limited yet."
         records.dropped("parallel_tool_calls", reason, False)
     _record_unknown(body, records)
+
+
+def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: Records) -> None:
+    """What a chat template that does not know it leaves out of the prompt."""
+    if not isinstance(body, ChatBody):
+        return
+    variables = model.template_variables
+    if _tools(body) and "tools" not in variables:
+        records.dropped("tools", "The chat template of this model knows no tools.")
+    if not model.reads_tool_calls:
+        for index, message in enumerate(body.messages):
+            if getattr(message, "tool_calls", None):
+                reason = "The chat template of this model shows no tool calls of earlier turns."
+                records.dropped(f"messages[{index}].tool_calls", reason)
+    given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
+    for name, value in given.items():
+        if value is not None and name not in {*variables, "enable_thinking"}:
+            reason = "The chat template of this model does not read it."
+            records.dropped(f"chat_template_kwargs.{name}", reason, value)
 
 
 def _record_unknown(body: CommonBody, records: Records) -> None:

@@ -66,6 +66,16 @@ class LoadedModel:
         return self.tokenizer.vocab_size
 
     @property
+    def template_variables(self) -> frozenset[str]:
+        """Names that the chat template reads from outside."""
+        return self.template.variables
+
+    @property
+    def reads_tool_calls(self) -> bool:
+        """True when the chat template shows the tool calls of earlier turns."""
+        return self.template.reads_tool_calls
+
+    @property
     def reasons(self) -> bool:
         """True when the model can think before it answers."""
         return self.info.reasons

@@ -22,12 +22,13 @@ def engine_requests(model: LoadedModel, prepared: Prepared) -> tuple[EngineReque
     )
 
 
-def check_count(num_sequences: int, stats: EngineStats) -> None:
+def check_count(request: GenerationRequest, stats: EngineStats) -> None:
     """Refuse what no waiting could make possible.
 
     Raises:
         InvalidRequestError: there are more sequences than may run and wait together.
     """
+    num_sequences = request.n * (1 if request.prompts is None else len(request.prompts))
     capacity = stats.max_running + stats.max_waiting
     if num_sequences > capacity:
         raise InvalidRequestError(

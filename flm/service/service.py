@@ -46,6 +46,7 @@ class Service:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="flm-load")
         self._load_error: Exception | None = None
         self._grace: asyncio.Task[bool] | None = None
+        self._is_closing = asyncio.Event()
 
     # --- models --------------------------------------------------------------------------------
 
@@ -111,20 +112,23 @@ class Service:
     # --- requests ------------------------------------------------------------------------------
 
     async def prepare(self, model: LoadedModel, request: GenerationRequest) -> Prepared:
-        """Prompt tokens of a request, or the reason why it cannot be answered (see prepare.py)."""
+        """Prompt tokens of a request, or the reason why it cannot be answered (see prepare.py).
+
+        Raises:
+            InvalidRequestError: also for more choices than could ever run and wait together.
+        """
+        check_count(request, model.engine.stats())
         return await self._in_pool(lambda: prepare(model, request))
 
     async def start(self, model: LoadedModel, prepared: Prepared) -> Generation:
         """Admit a request: room in the queue, the sticky settings written and frozen, in one act.
 
         Raises:
-            InvalidRequestError: more choices than could ever run and wait together.
             QueueFullError, EngineDeadError, ShuttingDownError: not admitted, nothing written.
         """
         prepared = await self._settled(model, prepared)
         request = prepared.request
         requests = engine_requests(model, prepared)
-        check_count(len(requests), model.engine.stats())
         generation = Generation(model, prepared, requests, model.store.peek(request.sent))
         model.engine.submit(
             requests,
@@ -156,6 +160,7 @@ class Service:
 
     async def close(self, *, grace_s: float) -> None:
         """Refuse new requests, let the running ones finish for ``grace_s``, then end them."""
+        self._is_closing.set()
         model = self._slot.close()
         self._grace = asyncio.create_task(self._slot.wait_idle(grace_s))
         await asyncio.wait({self._grace})
@@ -163,6 +168,10 @@ class Service:
             await self._in_loader(model.engine.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
+
+    async def closing(self) -> None:
+        """Return when the service begins to close."""
+        await self._is_closing.wait()
 
     def end_grace(self) -> None:
         """Cut the grace period of a close that is under way: running requests end now."""

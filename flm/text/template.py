@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from flm.errors import InvalidRequestError
 from flm.log import logger
@@ -86,6 +87,8 @@ class ChatTemplate:
 
     ``source`` is the template's text; None gives a documented default. ``named`` are further
     templates of the same model, of which ``tool_use`` is taken when a request has tools.
+    ``variables`` are the names they read from outside; ``reads_tool_calls`` says whether they show
+    the calls of earlier turns.
 
     Raises:
         ModelFileError: a template's text cannot be read.
@@ -104,6 +107,10 @@ class ChatTemplate:
         self._main = _Template(self.source, tokenizer)
         tool_source = None if named is None else named.get("tool_use")
         self._with_tools = self._main if tool_source is None else _Template(tool_source, tokenizer)
+
+        templates = {self._main, self._with_tools}
+        self.variables = frozenset().union(*(template.variables for template in templates))
+        self.reads_tool_calls = any(template.reads_tool_calls for template in templates)
 
     @classmethod
     def from_data(cls, data: TokenizerData, tokenizer: Tokenizer) -> "ChatTemplate":
@@ -148,7 +155,10 @@ class _Template:
         self._tokenizer = tokenizer
         self._env = environment()
         self._compiled = compile_template(self._env, source)
-        self._text = RequestText(template_names(self._env.parse(source)))
+        parsed = self._env.parse(source)
+        self._text = RequestText(template_names(parsed))
+        self.variables = frozenset(jinja2.meta.find_undeclared_variables(parsed))
+        self.reads_tool_calls = "tool_calls" in source
 
     def render(self, inputs: _Inputs) -> RenderedPrompt:
         """Render, falling back where the template knows no system role."""

@@ -239,3 +239,42 @@ def test_an_error_while_loading_ends_the_process(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "model.safetensors" in result.stderr
+
+
+def exchange(port: int, raw: bytes) -> bytes:
+    """Send bytes; everything that comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as wire:
+        wire.sendall(raw)
+        return b"".join(iter(lambda: wire.recv(65536), b""))
+
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+MALFORMED = {
+    "a bad chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a negative length": HEAD + b"Content-Length: -5\r\n\r\n",
+    "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+}
+
+
+def test_what_is_not_http_gets_the_envelope(model: Path) -> None:
+    with serving(model) as (server, client):
+        for name, raw in MALFORMED.items():
+            head, _, body = exchange(server.port, raw).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400"), name
+            assert json.loads(body)["error"]["type"] == "invalid_request_error", name
+        assert client.get("/health").status_code == 200
+        assert all(line.startswith("[FLM]  ") for line in server.log().splitlines())
+
+
+def test_a_client_that_never_ends_its_body_does_not_hold_up_the_end(model: Path) -> None:
+    with (
+        serving(model, "--grace-s", "60") as (server, _),
+        socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as wire,
+    ):
+        wire.sendall(HEAD + b"Content-Length: 500\r\n\r\n{")
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        answer = b"".join(iter(lambda: wire.recv(65536), b""))
+        assert b"shutting_down" in answer
+        assert server.process.wait(HANG_S) == 0
+        assert "Traceback" not in server.log()

@@ -287,3 +287,23 @@ def test_once_there_is_room_again_it_works(tiny_model: Path, store: Path) -> Non
             time.sleep(0.05)
         assert reply.status_code == 200
         app.wait_until_idle()
+
+
+def test_an_ignored_value_has_one_record(client: httpx.Client) -> None:
+    whole(client, prompt="a", max_tokens=1, top_p=0.5)
+    reply = whole(client, prompt="a", max_tokens=1, top_p=3)
+    assert [(entry["field"], entry["action"]) for entry in reply.adaptations] == [
+        ("top_p", "dropped")
+    ]
+
+
+@pytest.mark.parametrize("fields", [{"n": 128}, {"n": 100, "prompt": ["a", "b"]}])
+def test_a_plan_refuses_as_many_choices_as_the_call(
+    client: httpx.Client, fields: dict[str, Any]
+) -> None:
+    body = {"prompt": "a", "max_tokens": 1, **fields}
+    call = client.post(COMPLETIONS, json=body)
+    plan = client.post(f"{COMPLETIONS}/plan", json=body)
+    assert (plan.status_code, plan.json()) == (call.status_code, call.json())
+    assert call.status_code == 400
+    assert call.json()["error"]["param"] == "n"

@@ -185,3 +185,25 @@ async def test_the_server_sets_the_default_mode(service: FakeService) -> None:
     async with in_process(ServerContext(service, adaptations="refuse")) as client:
         assert (await post(client, x=1)).status_code == 400
         assert records(await post(client, x=1, adaptations="note")).keys() == {"x"}
+
+
+async def test_what_the_chat_template_leaves_out_is_told(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    service.current.template_variables = frozenset({"messages"})
+    service.current.reads_tool_calls = False
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    body = {
+        "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "1", "tool_call_id": "call_1"},
+        ],
+        "tools": [TOOL],
+        "chat_template_kwargs": {"enable_thinkng": True},
+    }
+    expected = ["messages[1].tool_calls", "tools", "chat_template_kwargs.enable_thinkng"]
+    assert [*records(await post(client, **body))] == expected
+    refused = await post(client, **body, adaptations="refuse")
+    assert refused.json()["error"]["param"] == expected[0]
+    assert "tools" not in records(await post(client, tools=[TOOL], tool_choice="none"))

@@ -64,6 +64,8 @@ class FakeModel:
         self.store = StickyStore(info.defaults)
         self.vocab_size = VOCAB_SIZE
         self.reasons = info.reasons
+        self.template_variables = frozenset({"messages", "tools", "enable_thinking", "x"})
+        self.reads_tool_calls = True
 
     @property
     def model_id(self) -> str:
@@ -197,6 +199,9 @@ class FakeService:
         self.num_leases = 0
         self.hold = asyncio.Event()
         self.abort_event = asyncio.Event()
+
+    async def closing(self) -> None:
+        await asyncio.Event().wait()
 
     async def models(self) -> list[FakeInfo]:
         return list(self.infos.values())

@@ -91,7 +91,7 @@ class CommonBody(Schema):
         None, description="End-of-sequence and stop tokens cannot come before so many tokens."
     )
     stop: Stop | None = Field(
-        None, description="Up to 16 strings; the text ends before the earliest match."
+        None, description="Up to 16 strings; the text ends before the match that is complete first."
     )
     stop_token_ids: list[TokenId] | None = Field(
         None, description="Tokens that end the reply as an end-of-sequence token does."

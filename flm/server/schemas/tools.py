@@ -31,7 +31,8 @@ TOOLS_SCHEMA: dict[str, Any] = {
         },
         {"type": "null"},
     ],
-    "description": "Shown to the model through its chat template. Function names are unique.",
+    "description": "Shown to the model through its chat template; dropped where that knows none. "
+    "Function names are unique.",
 }
 TOOL_CHOICE_SCHEMA: dict[str, Any] = {
     "enum": ["auto", "none", None],
