@@ -10,12 +10,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import requests_doc
 import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.completions import CompletionBody
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -228,3 +231,18 @@ def test_broken_links_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "[x](c.md) [x](b.md#three) [x](#there) ![x](no.png) [x](../../etc/passwd)\n"
     )
     assert len(broken_links(page)) == 5
+
+
+# --- requests ----------------------------------------------------------------------------------
+
+
+def test_the_page_of_requests_is_what_the_schemas_say() -> None:
+    found = requests_doc.TARGET.read_text(encoding="utf-8")
+    assert found == requests_doc.page(), "run: .venv/bin/python scripts/requests_doc.py"
+
+
+def test_every_field_has_a_meaning() -> None:
+    for schema in (ChatBody, CompletionBody):
+        described = schema.model_json_schema()["properties"]
+        empty = [name for name, field in described.items() if not str(field).count("description")]
+        assert not empty, f"{schema.__name__}: {empty}"

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import FrameType
@@ -12,8 +11,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from flm import log
+from flm.cli.ports import listen
 from flm.config import ServeConfig
-from flm.errors import ConfigError, FlmError
+from flm.errors import FlmError
 from flm.log import logger
 from flm.server.app import create_app
 from flm.service import Service
@@ -31,7 +31,7 @@ def run_server(config: ServeConfig) -> int:
         FlmError: the port is taken, or the model cannot be used.
     """
     log.configure(logging.getLevelNamesMapping()[config.log_level.upper()])
-    listener = _listen(config)
+    listener = listen(config.host, config.port)
     try:
         service = build_service(config)
         host = _Host(config, service, listener)
@@ -108,12 +108,13 @@ class _Host:
         info = model.info
         port = self._listener.getsockname()[1]
         logger.info(
-            "flm %s serves %s (%s, %s on %s, context %d tokens)",
+            "flm %s serves %s (%s, %s on %s, %s mode, context %d tokens)",
             __version__,
             info.id,
             info.quantization,
             info.dtype,
             info.device,
+            "exact" if info.exact else "fast",
             info.context_len,
         )
         logger.info("OpenAI base URL: http://%s:%d/v1", _shown_host(self._config.host), port)
@@ -139,25 +140,6 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         logger.info("Stopping: running requests may finish; press Ctrl+C again to end them.")
         asyncio.get_running_loop().call_soon_threadsafe(self._on_signal)
-
-
-def _listen(config: ServeConfig) -> socket.socket:
-    """The listening socket, bound before anything else takes time."""
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    if sys.platform != "win32":
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((config.host, config.port))
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"Cannot listen on {config.host}:{config.port}: {error.strerror}. Stop the program "
-            "that holds the port, or choose another with --port.",
-            param="port",
-        ) from error
-    listener.set_inheritable(True)
-    return listener
 
 
 def _shown_host(host: str) -> str:

@@ -13,6 +13,15 @@ def require_free_port(host: str, port: int) -> None:
     """Bind ``host:port`` once and let go of it.
 
     Raises:
+        ConfigError: see ``listen``.
+    """
+    listen(host, port).close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to ``host:port``, for a server to listen on.
+
+    Raises:
         ConfigError: it cannot be bound; the message says why, who may hold it, and the remedy.
     """
     try:
@@ -23,14 +32,17 @@ def require_free_port(host: str, port: int) -> None:
             "Use 127.0.0.1, or 0.0.0.0 to be reached from others."
         ) from error
     family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # As the server does: a port that only waits for old connections to fade is free.
-        if os.name == "posix":
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            raise _explain(error, host, port) from error
+    listener = socket.socket(family, kind, protocol)
+    # A port that only waits for old connections to fade is free; elsewhere the option would let
+    # two servers share a port.
+    if os.name == "posix":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _explain(error, host, port) from error
+    return listener
 
 
 def _explain(error: OSError, host: str, port: int) -> ConfigError:

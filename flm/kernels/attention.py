@@ -15,33 +15,44 @@ _QUERY_MULTIPLE: Final = 16
 _KEY_MULTIPLE: Final = 512
 
 
-def chunk_attention(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
-    """T rows of one sequence at positions ``start`` and on, over its L = start + T positions.
-
-    Returns [T, H, D]; each row sees itself and what is before it.
-    """
-    num_rows = q.shape[0]
+def causal_mask(num_rows: int, start: int, device: torch.device) -> Tensor | None:
+    """The mask for ``chunk_attention``: [T, start + T], True where row t, at position start + t,
+    may look. None where the kernel needs no mask."""
     if start == 0 or num_rows == 1:
-        return _one_sequence(q, k, v, mask=None, is_causal=num_rows > 1)
-    return _one_sequence(q, k, v, mask=_causal_mask(q, start, k.shape[0]), is_causal=False)
+        return None
+    return _causal(num_rows, start, start + num_rows, device)
 
 
-def steady_chunk_attention(q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+def chunk_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """T rows at the end of one sequence, over its L positions.
+
+    Returns [T, H, D]; each row sees itself and what is before it. ``mask`` is
+    ``causal_mask(T, L - T, ...)``.
+    """
+    is_causal = mask is None and q.shape[0] > 1
+    return _one_sequence(q, k, v, mask=mask, is_causal=is_causal)
+
+
+def steady_mask(num_rows: int, start: int, device: torch.device) -> Tensor:
+    """The mask for ``steady_chunk_attention``, rows and keys rounded up to whole blocks."""
+    num_keys = start + num_rows
+    return _causal(
+        num_rows + -num_rows % _QUERY_MULTIPLE, start, num_keys + -num_keys % _KEY_MULTIPLE, device
+    )
+
+
+def steady_chunk_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """``chunk_attention``, each row's result the same bits however its sequence is cut.
 
     That holds in float32 on the CPU: any chunking of a prompt, and decoding token by token, give
-    one result.
+    one result. ``mask`` is ``steady_mask(T, L - T, ...)``.
     """
     # The CPU kernel walks the keys in blocks of 512 and gives the rest a block of its own, so the
     # order of its sums follows the number of keys; whole blocks, the surplus masked, fix it.
     # Rows in whole tiles are what steady_linear needs too: the kernel multiplies with BLAS.
     num_rows = q.shape[0]
-    q, k, v = (
-        padded_rows(q, _QUERY_MULTIPLE),
-        padded_rows(k, _KEY_MULTIPLE),
-        padded_rows(v, _KEY_MULTIPLE),
-    )
-    mask = _causal_mask(q, start, k.shape[0])
+    q = padded_rows(q, _QUERY_MULTIPLE)
+    k, v = padded_rows(k, _KEY_MULTIPLE), padded_rows(v, _KEY_MULTIPLE)
     return _one_sequence(q, k, v, mask=mask, is_causal=False)[:num_rows]
 
 
@@ -61,10 +72,8 @@ def batch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return out[:, :, 0]
 
 
-def _causal_mask(q: Tensor, start: int, num_keys: int) -> Tensor:
-    """[T, L], True where row t, at position start + t, may look."""
-    shape = (q.shape[0], num_keys)
-    return torch.ones(shape, dtype=torch.bool, device=q.device).tril(start)
+def _causal(num_rows: int, start: int, num_keys: int, device: torch.device) -> Tensor:
+    return torch.ones((num_rows, num_keys), dtype=torch.bool, device=device).tril(start)
 
 
 def _one_sequence(

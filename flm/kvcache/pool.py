@@ -1,5 +1,8 @@
 """The tensors behind the blocks."""
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,8 +14,8 @@ class KVPool:
 
     ``keys[layer]`` and ``values[layer]`` are [num_blocks + 1, block_size, num_kv_heads,
     head_dim]. The last page, ``null_block``, belongs to nobody and stays zero: shorter rows of a
-    batch are padded with it. Memory is zeroed when the pool is made, which the operating system
-    does page by page at first use.
+    batch are padded with it. Memory is zero at first; on the CPU a page of it is taken only when
+    it is first written to.
     """
 
     def __init__(
@@ -38,9 +41,7 @@ class KVPool:
     def _pages(self) -> tuple[Tensor, ...]:
         shape = (self.num_blocks + 1, self.block_size)
         return tuple(
-            torch.zeros(
-                (*shape, layer.num_kv_heads, layer.head_dim), dtype=self.dtype, device=self.device
-            )
+            _zeros((*shape, layer.num_kv_heads, layer.head_dim), self.dtype, self.device)
             for layer in self.layout.layers
         )
 
@@ -49,3 +50,12 @@ class KVPool:
         """Bytes of all pages."""
         tokens = (self.num_blocks + 1) * self.block_size
         return tokens * self.layout.bytes_per_token(self.dtype.itemsize)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # numpy asks the operating system for zeros, which come when touched; torch would write to
+    # all of them now.
+    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
+    return torch.from_numpy(raw).view(dtype).view(shape)

@@ -17,7 +17,8 @@ ARCHITECTURES: Final[tuple[Architecture, ...]] = ("llama", "mistral", "qwen2", "
 """The architectures that can be run, by the names both formats use for them."""
 
 MAX_SIZE: Final = 1 << 31
-"""No dimension of a real model reaches this; a larger one is a damaged file."""
+"""No dimension or id of a real model reaches this; a larger one is a damaged file."""
+_MAX_NUMBER: Final = 1e15
 
 
 # --- rope scaling ------------------------------------------------------------------------------
@@ -114,12 +115,25 @@ class ModelConfig:
         _require(self.head_dim % 2 == 0, f"head_dim is {self.head_dim}, an odd number")
         _require(self.rope_theta > 1, f"rope_theta is {self.rope_theta}, it must be above 1")
         _require(self.rms_norm_eps >= 0, f"rms_norm_eps is {self.rms_norm_eps}, below zero")
-        if isinstance(self.rope_scaling, FactorScaling):
-            num_factors = len(self.rope_scaling.factors)
-            _require(
-                num_factors == self.head_dim // 2,
-                f"{num_factors} rope factors do not fit head_dim {self.head_dim}",
-            )
+        _check_scaling(self.rope_scaling, self.head_dim)
+
+
+def _check_scaling(scaling: RopeScaling | None, head_dim: int) -> None:
+    match scaling:
+        case FactorScaling(factors=factors):
+            fit = len(factors) == head_dim // 2
+            _require(fit, f"{len(factors)} rope factors do not fit head_dim {head_dim}")
+            usable = all(math.isfinite(factor) and factor > 0 for factor in factors)
+            _require(usable, "its rope factors are not all finite and above zero")
+        case Llama3Scaling(low_freq_factor=low, high_freq_factor=high):
+            _require(low < high, f"low_freq_factor {low} is not below high_freq_factor {high}")
+            _check_original_len(scaling.original_max_len)
+        case YarnScaling():
+            _check_original_len(scaling.original_max_len)
+
+
+def _check_original_len(length: int) -> None:
+    _require(0 < length < MAX_SIZE, f"the context before scaling is {length}")
 
 
 def _require(condition: bool, problem: str) -> None:
@@ -163,9 +177,9 @@ class Fields:
     def integer(self, key: str, default: int | None = None) -> int:
         """An integer; a float with no fraction counts, true and false do not."""
         value = self._value(key, default)
-        if isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_NUMBER:
             return int(value)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
             return value
         raise self._wrong(key, "an integer")
 
@@ -173,7 +187,7 @@ class Fields:
         """A finite number."""
         value = self._value(key, default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and abs(value) < 1e300:
+        if is_number and abs(value) < _MAX_NUMBER:
             return float(value)
         raise self._wrong(key, "a finite number")
 

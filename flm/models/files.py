@@ -22,8 +22,9 @@ def open_model(path: Path) -> ModelFiles:
     """
     if path.is_dir():
         return open_folder(path) if (path / "config.json").is_file() else _only_gguf(path)
-    if not path.exists():
-        raise ModelFileError(f"{path} does not exist. Check the path.")
+    if not path.is_file():
+        problem = "is no file" if path.exists() else "does not exist"
+        raise ModelFileError(f"{path} {problem}. Name a .gguf file or a model's folder.")
     return open_gguf(path)
 
 

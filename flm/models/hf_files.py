@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flm.models.config import Fields
+from flm.models.config import MAX_SIZE, Fields
 from flm.models.hf_config import read_hf_config
 from flm.models.hf_tokenizer import read_hf_tokenizer
 from flm.models.json_file import read_object, read_object_if_there
@@ -38,7 +38,11 @@ def _eos_ids(values: Mapping[str, Any]) -> frozenset[int]:
     """``eos_token_id``: a number, a list of them, or null."""
     found = values.get("eos_token_id")
     listed = found if isinstance(found, list) else [found]
-    return frozenset(value for value in listed if isinstance(value, int) and value >= 0)
+    return frozenset(
+        value
+        for value in listed
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_SIZE
+    )
 
 
 def _sampling(generation: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flm.errors import ModelFileError
+from flm.models.config import MAX_SIZE
 from flm.models.json_file import read_object_if_there, read_text
 from flm.types import TokenizerData
 
@@ -72,7 +73,15 @@ def _token_ids(data: Mapping[str, Any]) -> dict[str, int]:
     vocab = data["model"]["vocab"]
     # A unigram model lists [text, score] pairs in the order of the ids.
     ids = dict(vocab) if isinstance(vocab, dict) else {pair[0]: i for i, pair in enumerate(vocab)}
-    return ids | {entry["content"]: entry["id"] for entry in data.get("added_tokens") or ()}
+    ids |= {entry["content"]: entry["id"] for entry in data.get("added_tokens") or ()}
+    wrong = next((text for text, value in ids.items() if not _is_id(value)), None)
+    if wrong is not None:
+        raise ValueError(f"the id of {wrong[:80]!r} is no number")
+    return ids
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_SIZE
 
 
 def _around(processor: Mapping[str, Any] | None) -> tuple[str | None, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from flm.kvcache.layout import CacheLayout, LayerState
-from flm.models.attention import AttentionView, attend
+from flm.models.attention import Attend, AttentionView
 from flm.models.config import ModelConfig
 from flm.models.layers import GatedMLP, Linear, Parts, RMSNorm, Rope, Rotation
 
@@ -20,7 +20,7 @@ from flm.models.layers import GatedMLP, Linear, Parts, RMSNorm, Rope, Rotation
 class Attention(Protocol):
     """The attention of one layer."""
 
-    def __call__(self, x: Tensor, rotate: Rotation, kv: AttentionView) -> Tensor:
+    def __call__(self, x: Tensor, rotate: Rotation, attend: Attend) -> Tensor:
         """Attend: [T, hidden] to [T, hidden]."""
 
 
@@ -36,12 +36,11 @@ class LlamaAttention:
         self.output = parts.linear(f"{name}.output", query_size, hidden, bias=config.output_bias)
         self.head_dim = dim
         self.layer = layer
-        self.exact = parts.exact
 
-    def __call__(self, x: Tensor, rotate: Rotation, kv: AttentionView) -> Tensor:
+    def __call__(self, x: Tensor, rotate: Rotation, attend: Attend) -> Tensor:
         """Attend: [T, hidden] to [T, hidden]."""
         q, k, v = (self.heads(product(x)) for product in (self.query, self.key, self.value))
-        mixed = attend(rotate(q), rotate(k), v, kv, self.layer, exact=self.exact)
+        mixed = attend(rotate(q), rotate(k), v, self.layer)
         return self.output(mixed)
 
     def heads(self, x: Tensor) -> Tensor:
@@ -58,9 +57,9 @@ class Layer:
     mlp_norm: RMSNorm
     mlp: GatedMLP
 
-    def __call__(self, x: Tensor, rotate: Rotation, kv: AttentionView) -> Tensor:
+    def __call__(self, x: Tensor, rotate: Rotation, attend: Attend) -> Tensor:
         """[T, hidden] to [T, hidden]."""
-        x = x + self.attention(self.attention_norm(x), rotate, kv)
+        x = x + self.attention(self.attention_norm(x), rotate, attend)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -70,6 +69,7 @@ class Llama:
     def __init__(self, config: ModelConfig, parts: Parts, device: torch.device) -> None:
         self.config = config
         self.layout = cache_layout(config)
+        self.exact = parts.exact
         self.embedding = parts.weights.tensor(
             "embedding.weight", config.vocab_size, config.hidden_size
         )
@@ -105,8 +105,9 @@ class Llama:
         """
         x = functional.embedding(token_ids, self.embedding)
         rotate = self.rope.at(positions)
+        attend = Attend(kv, x.device, exact=self.exact)
         for layer in self.layers:
-            x = layer(x, rotate, kv)
+            x = layer(x, rotate, attend)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

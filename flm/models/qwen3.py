@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from flm.models.attention import AttentionView, attend
+from flm.models.attention import Attend
 from flm.models.config import ModelConfig
 from flm.models.layers import Parts, Rotation
 from flm.models.llama import Attention, Llama, LlamaAttention
@@ -17,12 +17,12 @@ class Qwen3Attention(LlamaAttention):
         self.query_norm = parts.norm(f"{name}.query_norm", dim, eps)
         self.key_norm = parts.norm(f"{name}.key_norm", dim, eps)
 
-    def __call__(self, x: Tensor, rotate: Rotation, kv: AttentionView) -> Tensor:
+    def __call__(self, x: Tensor, rotate: Rotation, attend: Attend) -> Tensor:
         """Attend: [T, hidden] to [T, hidden]."""
         q = self.query_norm(self.heads(self.query(x)))
         k = self.key_norm(self.heads(self.key(x)))
         v = self.heads(self.value(x))
-        mixed = attend(rotate(q), rotate(k), v, kv, self.layer, exact=self.exact)
+        mixed = attend(rotate(q), rotate(k), v, self.layer)
         return self.output(mixed)
 
 

@@ -71,7 +71,9 @@ def _biased(values: Floats, amounts: Floats) -> Floats:
 def _penalised(values: Floats, amounts: Floats) -> Floats:
     repetition, shift = amounts[:, 0], amounts[:, 1]
     with np.errstate(over="ignore", under="ignore"):
-        return np.where(values > 0, values / repetition, values * repetition) - shift
+        scaled = np.where(values > 0, values / repetition, values * repetition)
+        # Infinity minus infinity would be no number.
+        return np.clip(scaled, -_LIMIT, _LIMIT) - shift
 
 
 def _values(logits: Tensor, cells: _Cells) -> Floats:

@@ -17,7 +17,8 @@ from flm.types import GenerationRequest, Settings
 class ModelInfo:
     """A model as ``/v1/models`` shows it. The fields that only a loaded model has are None before.
 
-    ``created`` is a Unix time in seconds, ``context_len`` is in tokens.
+    ``created`` is a Unix time in seconds, ``context_len`` is in tokens. ``exact`` is True where a
+    reply has the same bits whatever else the server computes.
     """
 
     id: str
@@ -30,6 +31,7 @@ class ModelInfo:
     loaded: bool
     dtype: str | None
     device: str | None
+    exact: bool | None
     vocab_size: int | None
     reasons: bool
     defaults: Settings

@@ -9,6 +9,9 @@ from flm.models.files import open_model
 from flm.models.store import ModelStore, ResolvedModel
 from flm.service.models import LoadedModel, ModelInfo
 
+# A request may name a model in megabytes; the reply quotes the beginning.
+_MAX_SHOWN = 120
+
 
 class Library:
     """Implements the service's ``ModelLibrary`` over the model store.
@@ -46,7 +49,7 @@ class Library:
         if wanted in ids:
             return wanted
         raise ModelNotFoundError(
-            f"The model {name!r} is not available here. Available: {', '.join(ids)}. "
+            f"The model {_quoted(name)} is not available here. Available: {', '.join(ids)}. "
             "Install another with: flm pull TAG",
             param="model",
         )
@@ -86,3 +89,7 @@ class Library:
                 yield Opened(model, open_model(model.path), self._config).info()
             except ModelFileError as error:
                 logger.warning("%s is left out of the list: %s", model.name, error)
+
+
+def _quoted(name: str) -> str:
+    return repr(name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}...")

@@ -77,6 +77,7 @@ class Opened:
             loaded=False,
             dtype=None,
             device=None,
+            exact=None,
             vocab_size=None,
             reasons=self.reasoning is not None,
             defaults=self.defaults(),
@@ -124,6 +125,7 @@ def load(opened: Opened) -> LoadedModel:
         loaded=True,
         dtype=numerics.dtype_name,
         device=str(numerics.device),
+        exact=numerics.is_exact,
         vocab_size=opened.files.config.vocab_size,
     )
     return LoadedModel(

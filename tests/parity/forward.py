@@ -1,5 +1,6 @@
 """Running a model over a real paged cache, and transformers beside it."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,7 +57,7 @@ def logits_of(model: CausalLM, ids: Sequence[int], cuts: Sequence[int] = ()) -> 
     """Logits of every position, the ids fed in pieces that end at ``cuts``."""
     cached = Cached(model, max_len=len(ids))
     bounds = [0, *cuts, len(ids)]
-    pieces = zip(bounds, bounds[1:], strict=False)
+    pieces = itertools.pairwise(bounds)
     return torch.cat([cached.chunk(ids[start:end]) for start, end in pieces])
 
 

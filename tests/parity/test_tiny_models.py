@@ -134,9 +134,7 @@ def test_bfloat16_stays_near_float32(architecture: Architecture, tmp_path: Path)
 def test_a_quantised_gguf_equals_transformers_on_it(quantisation: str, tmp_path: Path) -> None:
     tiny_folder(tmp_path)
     path = tiny_gguf(tmp_path / "model.gguf", quantisation=quantisation, tied=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        tmp_path, gguf_file=path.name, dtype=torch.float32
-    )
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32)
     with torch.inference_mode():
         wanted = model.eval()(torch.tensor([IDS])).logits[0]
     assert_close(logits_of(load(path), IDS), wanted)

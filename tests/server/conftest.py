@@ -1,6 +1,5 @@
 """A client over the app in this process, and the app behind a real socket."""
 
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,6 +10,7 @@ import httpx
 import pytest
 import uvicorn
 
+from flm.cli.ports import listen
 from flm.server.app import build_app
 from flm.server.context import ServerContext
 from tests.support.fake_service import FakeService
@@ -45,8 +45,7 @@ class LiveServer:
     """uvicorn in a thread, on a port of its own."""
 
     def __init__(self, ctx: ServerContext) -> None:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket = listen("127.0.0.1", 0)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(build_app(ctx), log_level="error", lifespan="off")

@@ -38,6 +38,7 @@ class FakeInfo:
     loaded: bool = True
     dtype: str | None = "float32"
     device: str | None = "cpu"
+    exact: bool | None = True
     vocab_size: int | None = VOCAB_SIZE
     reasons: bool = False
     defaults: Settings = field(default_factory=Settings)

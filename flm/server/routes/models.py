@@ -68,6 +68,7 @@ def model_dict(info: "ModelInfo") -> dict[str, Any]:
         "loaded": info.loaded,
         "dtype": info.dtype,
         "device": info.device,
+        "exact": info.exact,
         "vocab_size": info.vocab_size,
         "reasons": info.reasons,
         "defaults": settings_dict(info.defaults),

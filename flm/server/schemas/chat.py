@@ -25,13 +25,17 @@ _RESERVED = frozenset(
 class ChatBody(CommonBody):
     """A chat request."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1)] = Field(
+        description="Roles system, developer, user, assistant, tool; content as text or text parts."
+    )
     tools: Annotated[Any, BeforeValidator(check_tools), WithJsonSchema(TOOLS_SCHEMA)] = None
     tool_choice: Annotated[
         Any, BeforeValidator(check_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
     ] = None
-    parallel_tool_calls: bool | None = None
-    logprobs: bool | None = None
+    parallel_tool_calls: bool | None = Field(
+        None, description="false is recorded as dropped where there are tools."
+    )
+    logprobs: bool | None = Field(None, description="Log probabilities of the new tokens.")
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="Needs logprobs: true."
     )
@@ -39,7 +43,7 @@ class ChatBody(CommonBody):
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Variables of the chat template, for this request only."
     )
-    add_generation_prompt: bool | None = None
+    add_generation_prompt: bool | None = Field(None, description="No effect, no record.")
     continue_final_message: Annotated[
         bool | None, WithJsonSchema({"enum": [False, None], "description": "Not supported yet."})
     ] = None

@@ -79,32 +79,51 @@ class CommonBody(Schema):
         None, description="none, minimal, low, medium, high, xhigh or max. Sticks."
     )
     seed: Int64 | None = Field(None, description="For this request only.")
-    n: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] | None = Field(
+        None,
+        description="Choices, all counted in usage; choice i of a seeded request uses seed + i.",
+    )
     max_tokens: Int64 | None = Field(
         None, description="At most this many new tokens; absent or <= 0: until the context is full."
     )
     max_completion_tokens: Int64 | None = Field(None, description="Another name of max_tokens.")
-    min_tokens: NotNegative | None = None
-    stop: Stop | None = None
-    stop_token_ids: list[TokenId] | None = None
-    ignore_eos: bool | None = None
+    min_tokens: NotNegative | None = Field(
+        None, description="End-of-sequence and stop tokens cannot come before so many tokens."
+    )
+    stop: Stop | None = Field(
+        None, description="Up to 16 strings; the text ends before the earliest match."
+    )
+    stop_token_ids: list[TokenId] | None = Field(
+        None, description="Tokens that end the reply as an end-of-sequence token does."
+    )
+    ignore_eos: bool | None = Field(None, description="Go on past end-of-sequence tokens.")
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         None, description="Token id (as a string) to a number from -100 to 100."
     )
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    return_token_ids: bool | None = None
-    cache_prompt: bool | None = None
+    stream: bool | None = Field(None, description="Send the reply as server-sent events.")
+    stream_options: StreamOptions | None = Field(
+        None, description="include_usage: end the stream with a chunk of counts."
+    )
+    return_token_ids: bool | None = Field(
+        None, description="Give prompt_token_ids and choices[].token_ids back."
+    )
+    cache_prompt: bool | None = Field(
+        None, description="false: neither use nor fill the prefix cache."
+    )
     adaptations: Mode | None = Field(
         None, description="note: tell what was changed; silent: do not; refuse: answer 400 instead."
     )
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    response_format: Annotated[dict[str, Any] | None, WithJsonSchema(_FORMAT_SCHEMA)] = None
+    user: str | None = Field(None, description="No effect, no record.")
+    metadata: dict[str, Any] | None = Field(None, description="No effect, no record.")
+    store: bool | None = Field(None, description="true is recorded as dropped.")
+    service_tier: str | None = Field(
+        None, description="Others than auto and default are recorded as dropped."
+    )
+    safety_identifier: str | None = Field(None, description="No effect, no record.")
+    prompt_cache_key: str | None = Field(None, description="No effect, no record.")
+    response_format: Annotated[dict[str, Any] | None, WithJsonSchema(_FORMAT_SCHEMA)] = Field(
+        None, description="text is the only one supported yet."
+    )
 
     @field_validator("stop")
     @classmethod

@@ -39,9 +39,11 @@ Prompt = Annotated[
 class CompletionBody(CommonBody):
     """A completion request. The prompt is read as it is, without a chat template."""
 
-    prompt: Prompt
+    prompt: Prompt = Field(description="Text or token ids, or a list of either.")
     echo: bool | None = Field(None, description="Give the prompt back before the new text.")
-    logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_LOGPROBS)] | None = None
+    logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_LOGPROBS)] | None = Field(
+        None, description="Alternatives at each position, 0 to 5; with echo, of the prompt too."
+    )
     suffix: str | None = Field(None, description="Recorded as dropped.")
 
     @property

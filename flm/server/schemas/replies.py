@@ -235,6 +235,7 @@ class ModelReply(Reply):
     loaded: bool
     dtype: str | None
     device: str | None
+    exact: bool | None
     vocab_size: int | None
     reasons: bool
     defaults: SettingsValues

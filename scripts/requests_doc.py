@@ -1,0 +1,156 @@
+"""Writes docs/requests.md from the schemas of the bodies: ``python scripts/requests_doc.py``.
+
+A test compares the file with what this prints, so the page cannot drift from the code.
+"""
+
+# ruff: noqa: E501 - rows of a Markdown table cannot be wrapped
+
+from pathlib import Path
+from typing import Any
+
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.common import UNSUPPORTED, CommonBody
+from flm.server.schemas.completions import CompletionBody
+from flm.server.settings import RANGES
+from flm.sticky import STICKY_FIELDS
+
+TARGET = Path(__file__).parent.parent / "docs" / "requests.md"
+
+INTRO = """\
+# Requests
+
+<!-- Written by scripts/requests_doc.py from the schemas; edit those. -->
+
+| endpoint | what it does |
+|---|---|
+| `POST /v1/chat/completions` | a reply to messages, through the model's chat template |
+| `POST /v1/completions` | a raw continuation of `prompt`; special markers in it are tokens |
+| `POST /v1/chat/completions/plan`, `POST /v1/completions/plan` | the same body; what would be done, \
+without doing it |
+| `GET /v1/settings`, `DELETE /v1/settings` | the sticky settings and who set them; back to the \
+defaults |
+| `GET /v1/models`, `GET /v1/models/{id}` | the installed models |
+| `GET /v1/version`, `GET /health` | the version; 200 when requests can be answered |
+
+The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/docs`.
+
+## Rules for every field
+
+- **null is absent.** A wrong JSON type, a number that JSON or the field cannot hold (`NaN`,
+  `1e999`, a fraction for an integer; true is no number) and a broken body are HTTP 400 naming the
+  field.
+- **Out of range is ignored** for the sampling fields: HTTP 200, the value in force is kept, the log
+  has a warning and the reply a record. `seed` and `repeat_last_n` are strict: 400.
+- **Sticky** fields stay in force for later requests that do not send them, from any client on any
+  endpoint, until the model is reloaded or `DELETE /v1/settings` is called.
+- **Unknown fields are ignored and recorded** as dropped, with a suggestion where the name looks
+  misspelt.
+- **Text in a message is text.** Markers such as `<|im_end|>` inside content are plain characters.
+
+## The record
+
+`adaptations` at the top level of a reply (in a stream: of its first chunk) lists what was done other
+than asked: `{field, action, reason, asked?, applied?}`. The actions that occur here: `dropped` (no
+effect), `clamped` (the nearest possible value), `substituted` (something close), `defaulted` (a
+setting you did not send and that another request changed). There is no list when there is nothing to
+tell. With `"adaptations": "refuse"` the first change of what you asked for is HTTP 400 with code
+`refused`, and nothing is generated or stored; with `"silent"` the list is left out.
+"""
+
+OUTRO = """\
+## Replies
+
+As OpenAI's, with these additions: `adaptations`, `reasoning_content` in messages and deltas of a
+model that reasons, `prompt_token_ids` and `choices[].token_ids` with `return_token_ids`, and in
+`usage` the server's own numbers (durations in seconds): `kv_token_occupancy_rate_percentage` (this
+request's tokens against the context), `active_kv_tokens` and `max_kv_token_capacity` (the KV pool),
+`load_duration`, `prefill_duration_ttft`, `decoding_duration`, `prefill_speed_tps`,
+`decoding_speed_tps`. Every sampled token counts in `completion_tokens` and has its log probability,
+an end-of-sequence token included. Log probabilities are those of the raw logits, before penalties.
+
+A stream sends `usage` only with `stream_options.include_usage`, as a last chunk without choices. A
+failure after a stream began is one `data: {"error": ...}` event, and no `[DONE]` follows.
+
+## Errors
+
+Every error has OpenAI's shape, `{"error": {message, type, param, code}}`.
+
+| status | code | when |
+|---|---|---|
+| 400 | `invalid_value`, `invalid_json` | a field or the body cannot be read; `param` names the field |
+| 400 | `refused` | an adaptation was needed and the request refuses them |
+| 400 | `context_length_exceeded` | the prompt has as many tokens as the context, or more |
+| 404 | `model_not_found`, `not_found` | no such model, no such path |
+| 405 | `method_not_allowed` | the path has other methods; see `Allow` |
+| 413 | `too_large` | the body is over 256 MiB |
+| 500 | `internal` | our own fault |
+| 503 | `queue_full`, `loading`, `engine_dead`, `shutting_down` | not now; see `Retry-After` |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    shared = set(CommonBody.model_fields)
+    parts = [
+        INTRO,
+        "## Fields of both endpoints\n",
+        _table(CommonBody, sorted(shared, key=list(CommonBody.model_fields).index)),
+        "## Fields of /v1/chat/completions alone\n",
+        _table(ChatBody, [name for name in ChatBody.model_fields if name not in shared]),
+        "## Fields of /v1/completions alone\n",
+        _table(
+            CompletionBody, [name for name in CompletionBody.model_fields if name not in shared]
+        ),
+        "## Fields that are refused\n",
+        "Not supported yet, and 400 rather than ignored: "
+        + ", ".join(f"`{name}`" for name in UNSUPPORTED)
+        + ".\n",
+        OUTRO,
+    ]
+    return "\n".join(parts)
+
+
+def _table(schema: type[CommonBody], names: list[str]) -> str:
+    document = schema.model_json_schema()
+    lines = ["| field | type | sticks | meaning | out of range |", "|---|---|---|---|---|"]
+    lines += [_row(name, document, required=name in document.get("required", ())) for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, document: dict[str, Any], *, required: bool) -> str:
+    field = document["properties"][name]
+    sticks = "yes" if name in STICKY_FIELDS else ""
+    meaning = field.get("description", "")
+    if required:
+        meaning = f"Required. {meaning}"
+    outside = "ignored, recorded" if name in RANGES else "400"
+    if name == "reasoning_effort":
+        outside = "ignored, recorded"
+    cells = (f"`{name}`", _type(field, document), sticks, meaning.strip(), outside)
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _type(field: dict[str, Any], document: dict[str, Any]) -> str:
+    if "$ref" in field:
+        return _type(document["$defs"][field["$ref"].rpartition("/")[2]], document)
+    if "enum" in field:
+        return " or ".join(_json(value) for value in field["enum"])
+    if "const" in field:
+        return _json(field["const"])
+    for key in ("anyOf", "oneOf"):
+        if key in field:
+            kinds = dict.fromkeys(_type(item, document) for item in field[key])
+            return " or ".join(kind for kind in kinds if kind != "null") or "null"
+    if field.get("type") == "array":
+        return f"array of {_type(field.get('items', {}), document)}"
+    return str(field.get("type", "any"))
+
+
+def _json(value: object) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
