@@ -159,6 +159,7 @@ class Service:
         await self._slot.wait_idle(grace_s)
         if model is not None:
             await self._in_loader(model.engine.close)
+        await self._in_loader(self._library.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 
