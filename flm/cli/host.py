@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from flm import log
 from flm.cli.ports import listen
 from flm.config import ServeConfig
-from flm.errors import FlmError
+from flm.errors import FlmError, ShuttingDownError
 from flm.log import logger
 from flm.server.app import create_app
 from flm.service import Service
@@ -63,6 +63,7 @@ class _Host:
                 timeout_graceful_shutdown=int(config.grace_s) + _LAST_WORDS_S,
             ),
             on_signal=self._begin_close,
+            on_second_signal=service.end_grace,
         )
         self._closing: asyncio.Task[None] | None = None
 
@@ -89,6 +90,8 @@ class _Host:
     async def _load(self) -> None:
         try:
             await self._service.load()
+        except ShuttingDownError:
+            return
         except FlmError as error:
             self._failure = error
             self._server.should_exit = True
@@ -122,24 +125,37 @@ class _Host:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, telling us about the signal that ends it."""
+    """uvicorn, telling us about the signals that end it."""
 
-    def __init__(self, config: uvicorn.Config, *, on_signal: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        on_signal: Callable[[], None],
+        on_second_signal: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._on_signal = on_signal
+        self._steps = iter(
+            (
+                (on_signal, "Stopping: running requests may finish; press Ctrl+C to end them now."),
+                (on_second_signal, "Ending the running requests."),
+            )
+        )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin the orderly end; a second signal ends at once.
+        """Begin the orderly end; a second signal cuts its grace period, a third one everything.
 
         uvicorn's own handler would raise the signal again after the end; an orderly end is no
         failure, so its exit status is 0.
         """
-        if self.should_exit:
+        step = next(self._steps, None)
+        if step is None:
             self.force_exit = True
             return
         self.should_exit = True
-        logger.info("Stopping: running requests may finish; press Ctrl+C again to end them.")
-        asyncio.get_running_loop().call_soon_threadsafe(self._on_signal)
+        act, message = step
+        logger.info("%s", message)
+        asyncio.get_running_loop().call_soon_threadsafe(act)
 
 
 def _shown_host(host: str) -> str:

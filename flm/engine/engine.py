@@ -156,6 +156,11 @@ class Engine:
         with self._books:
             return self.scheduler.drop_all()
 
+    def unload(self) -> None:
+        """Let go of the model and its KV cache, so that another may take their memory. No step
+        can follow."""
+        self._runner = _Unloaded()
+
     def step(self) -> list[EngineEvent]:
         """Compute one step; what came of it. Without work, nothing happens."""
         with self._books:
@@ -245,6 +250,14 @@ class Engine:
         return TokenOut(
             request_id, sampled.token_id, _logprobs(sampled) if wants_logprobs else None
         )
+
+
+class _Unloaded:
+    """Stands where the model was."""
+
+    def forward(self, plan: StepPlan) -> Tensor:  # noqa: ARG002
+        """Refuse."""
+        raise AssertionError("the model has been unloaded")
 
 
 def _sampling_row(sequence: EngineSequence, vocab_size: int) -> SamplingRow:

@@ -218,5 +218,6 @@ class EngineWorker:
             self._arrivals.clear()
             self._aborts.clear()
         self._stats = self._engine.stats(alive=False)
+        self._engine.unload()
         for request_id, sink in sinks.items():
             self._send(sink, Failed(request_id, error()))

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from flm.errors import EngineDeadError, InternalError, LoadingError
+from flm.errors import EngineDeadError, FlmError, InternalError, LoadingError
 from flm.log import logger
 from flm.service.generation import Generation
 from flm.service.models import LoadedModel, ModelInfo, ModelLibrary, Prepared
@@ -45,6 +45,7 @@ class Service:
         # Loading gets a thread of its own: it may take minutes and must not hold up text work.
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="flm-load")
         self._load_error: Exception | None = None
+        self._grace: asyncio.Task[bool] | None = None
 
     # --- models --------------------------------------------------------------------------------
 
@@ -156,12 +157,18 @@ class Service:
     async def close(self, *, grace_s: float) -> None:
         """Refuse new requests, let the running ones finish for ``grace_s``, then end them."""
         model = self._slot.close()
-        await self._slot.wait_idle(grace_s)
+        self._grace = asyncio.create_task(self._slot.wait_idle(grace_s))
+        await asyncio.wait({self._grace})
         if model is not None:
             await self._in_loader(model.engine.close)
         await self._in_loader(self._library.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
+
+    def end_grace(self) -> None:
+        """Cut the grace period of a close that is under way: running requests end now."""
+        if self._grace is not None:
+            self._grace.cancel()
 
     # --- inside --------------------------------------------------------------------------------
 
@@ -179,18 +186,32 @@ class Service:
         try:
             await self._in_loader(lambda: self._library.check(model_id))
         except Exception as error:
-            self._load_error = error
-            raise ExchangeFailedError(old, error) from error
+            raise ExchangeFailedError(old, self._load_failure(error, old, model_id)) from error
         if old is not None:
             logger.info("Unloading %s", old.model_id)
             await self._in_loader(old.engine.close)
         try:
             return await self._in_loader(lambda: self._library.load(model_id))
         except Exception as error:
-            self._load_error = error
-            logger.exception("Loading %s failed", model_id)
+            failure = self._load_failure(error, old, model_id)
             left = None if old is None else await self._restore(old.model_id)
-            raise ExchangeFailedError(left, _as_internal(error, model_id)) from error
+            raise ExchangeFailedError(left, failure) from error
+
+    def _load_failure(
+        self, error: Exception, old: LoadedModel | None, model_id: str
+    ) -> FlmError:
+        """Log why a model cannot be loaded; what to tell who asked for it."""
+        self._load_error = error
+        if not isinstance(error, FlmError):
+            logger.error("Loading %s failed", model_id, exc_info=error)
+        elif old is None:
+            # Nobody but who started the server waits for the first model; it gets the remedy.
+            return error
+        else:
+            logger.error("Loading %s failed: %s", model_id, error)
+        return InternalError(
+            f"The model {model_id} could not be loaded ({error}); run `flm check {model_id}`."
+        )
 
     async def _restore(self, model_id: str) -> LoadedModel | None:
         try:
@@ -204,9 +225,3 @@ class Service:
 
     async def _in_loader(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._loader, work)
-
-
-def _as_internal(error: Exception, model_id: str) -> Exception:
-    return InternalError(
-        f"The model {model_id} could not be loaded ({error}); run `flm check {model_id}`."
-    )

@@ -107,6 +107,8 @@ class ModelSlot(Generic[M]):
         for waiter in self._waiters:
             _fail(waiter, ShuttingDownError("The server is shutting down; try another one."))
         self._waiters.clear()
+        if self._swap is not None:
+            self._swap.cancel()
         model, self._current = self._current, None
         return model
 

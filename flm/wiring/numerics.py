@@ -31,6 +31,8 @@ class Numerics:
     def free_bytes(self) -> int:
         """Bytes of memory free where the model computes."""
         if self.device.type == "cuda":
+            # torch keeps what a model unloaded before has given back.
+            torch.cuda.empty_cache()
             free: int = torch.cuda.mem_get_info(self.device)[0]
             return free
         return int(psutil.virtual_memory().available)

@@ -1,3 +1,5 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -28,6 +30,19 @@ kinds = pytest.mark.parametrize("kind", JSONS)
 
 
 # --- text to ids -------------------------------------------------------------------------------
+
+
+@kinds
+def test_other_threads_run_while_a_long_text_is_encoded(kind: str) -> None:
+    """A server reads prompts beside its event loop; one long prompt must not hold up the rest."""
+    with ThreadPoolExecutor(1) as pool:
+        ids = pool.submit(OURS[kind].encode, "word " * 100_000)
+        num_turns = 0
+        while not ids.done():
+            time.sleep(0.001)
+            num_turns += 1
+    assert len(ids.result()) > 100_000
+    assert num_turns > 5
 
 
 @kinds
