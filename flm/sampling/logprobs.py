@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from flm.sampling.batch import Sampled
-from flm.sampling.candidates import best
+from flm.sampling.candidates import Candidates, best
 
 LOWEST = -9999.0
 """Stands for a probability of zero, which JSON cannot say as a logarithm."""
@@ -14,26 +14,32 @@ LOWEST = -9999.0
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[Sampled]:
     """Of every row of ``logits`` [R, V]: the log probability of its token, and the ``num_top``
-    best alternatives."""
+    best alternatives. A row's result does not depend on the rows beside it."""
     if not token_ids:
         return []
-    total = torch.logsumexp(logits.double(), -1)  # [R]
-    rows = torch.arange(len(token_ids), device=logits.device)
-    own = logits[rows, torch.tensor(token_ids, device=logits.device)].double() - total
-    totals = total.tolist()
+    own = logits.gather(1, torch.tensor([[token] for token in token_ids], device=logits.device))
     tops = best(logits, num_top) if num_top > 0 else [None] * len(token_ids)
     return [
-        Sampled(
-            token_id,
-            max(logprob, LOWEST),
-            ()
-            if top is None
-            else tuple(
-                (int(token), max(float(value) - row_total, LOWEST))
-                for token, value in zip(top.token_ids, top.logits, strict=True)
-            ),
-        )
-        for token_id, logprob, row_total, top in zip(
-            token_ids, own.tolist(), totals, tops, strict=True
+        Sampled(token_id, _logprob(logit, total), _alternatives(top, total))
+        for token_id, logit, total, top in zip(
+            token_ids, own[:, 0].tolist(), _totals(logits), tops, strict=True
         )
     ]
+
+
+def _totals(logits: Tensor) -> list[float]:
+    """Logarithms of the sums of ``exp(logits)``, a number for each row [V]."""
+    # One by one: torch adds up one row in another order than many, which can change the last bit.
+    return torch.stack([torch.logsumexp(row.double(), -1) for row in logits]).tolist()
+
+
+def _alternatives(top: Candidates | None, total: float) -> tuple[tuple[int, float], ...]:
+    if top is None:
+        return ()
+    pairs = zip(top.token_ids.tolist(), top.logits.tolist(), strict=True)
+    return tuple((token_id, _logprob(logit, total)) for token_id, logit in pairs)
+
+
+def _logprob(logit: float, total: float) -> float:
+    # In this order max prefers LOWEST to the NaN of a row that allows nothing.
+    return max(LOWEST, logit - total)

@@ -18,6 +18,7 @@ from flm.sampling.grammar import apply_masks
 from flm.sampling.logprobs import token_logprobs
 from flm.sampling.penalties import apply_bias, apply_penalties
 from flm.sampling.wide import sample_wide
+from flm.types import SamplingParams
 
 MAX_BOUNDED_K = 1024
 """Up to this top_k, a row's candidates come from one bounded selection over the batch."""
@@ -27,12 +28,15 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
     """Choose a token for each row of ``logits`` [B, V] (float32; left as they are).
 
     A row that allows no token, or whose logits are not numbers, gives ``NO_TOKEN``.
+
+    Raises:
+        ValueError: a row that is not greedy has no ``uniform``.
     """
     shaped = _shaped(logits, rows)
     token_ids = [NO_TOKEN] * len(rows)
-    usable = _usable(shaped)
-    greedy = [index for index in usable if rows[index].uniform is None]
-    bounded = [index for index in usable if _is_bounded(rows[index])]
+    usable = _usable(logits, shaped)
+    greedy = [index for index in usable if rows[index].params.is_greedy]
+    bounded = [index for index in usable if _is_bounded(rows[index].params)]
     _choose_greedy(shaped, greedy, token_ids)
     _choose_bounded(shaped, rows, bounded, token_ids)
     for index in sorted(set(usable) - set(greedy) - set(bounded)):
@@ -56,17 +60,23 @@ def _is_shaped(row: SamplingRow) -> bool:
     return has_penalties or bool(row.logit_bias or row.banned_ids) or row.mask is not None
 
 
-def _usable(shaped: Tensor) -> list[int]:
+def _usable(logits: Tensor, shaped: Tensor) -> list[int]:
     """Rows with a best token: no NaN, nothing infinitely likely, not everything ruled out."""
-    return [index for index, ok in enumerate(torch.isfinite(shaped.amax(-1)).tolist()) if ok]
+    usable = torch.isfinite(shaped.amax(-1))
+    if shaped is not logits:
+        # A mask can hide what is not a number; the row is no better for it.
+        usable &= torch.isfinite(logits.amax(-1))
+    return [index for index, ok in enumerate(usable.tolist()) if ok]
 
 
-def _is_bounded(row: SamplingRow) -> bool:
-    return row.uniform is not None and row.params.top_k <= MAX_BOUNDED_K
+def _is_bounded(params: SamplingParams) -> bool:
+    return not params.is_greedy and params.top_k <= MAX_BOUNDED_K
 
 
 def _uniform(row: SamplingRow) -> float:
-    return 0.0 if row.uniform is None else row.uniform
+    if row.uniform is None:
+        raise ValueError("a row that is not greedy needs a number to draw with")
+    return row.uniform
 
 
 def _choose_greedy(shaped: Tensor, indices: list[int], token_ids: list[int]) -> None:
@@ -92,15 +102,15 @@ def _with_logprobs(
     logits: Tensor, rows: Sequence[SamplingRow], token_ids: list[int]
 ) -> list[Sampled]:
     results = [Sampled(token_id, None, ()) for token_id in token_ids]
-    asked = [
-        index
+    asked = {
+        index: row.num_logprobs
         for index, row in enumerate(rows)
         if row.num_logprobs is not None and token_ids[index] != NO_TOKEN
-    ]
-    # Rows that ask for many alternatives must not change what others get: one call per number.
-    for number in sorted({rows[index].num_logprobs for index in asked}, key=lambda n: n or 0):
-        group = [index for index in asked if rows[index].num_logprobs == number]
-        found = token_logprobs(logits[group], [token_ids[index] for index in group], number or 0)
+    }
+    # One call per number of alternatives, so that no row pays for more than it asks.
+    for number in sorted(set(asked.values())):
+        group = [index for index, wanted in asked.items() if wanted == number]
+        found = token_logprobs(logits[group], [token_ids[index] for index in group], number)
         for index, entry in zip(group, found, strict=True):
             results[index] = entry
     return results

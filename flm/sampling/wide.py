@@ -1,94 +1,114 @@
-"""Rows whose candidates are not bounded by a small top_k: exact, and sorted only as far as needed.
+"""Rows whose candidates are not bounded by a small top_k: exact, and never sorted.
 
-The answer mostly lies among the first few hundred tokens, so growing heads of the row are sorted
-until one of them must hold it. Sums run over the whole row, so what is not sorted still counts.
+Every stage that cuts or draws asks the same question: going from the best token down, at which
+one does a running sum reach a target? The sum is of ones for top_k, of probabilities for top_p
+and the draw. A radix selection answers it in two passes over the row, whatever the row holds.
 """
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from flm.sampling.candidates import Candidates
-from flm.sampling.draw import pick
-from flm.sampling.filters import weights
 from flm.types import SamplingParams
 
 Floats = npt.NDArray[np.float64]
-_HEADS = (256, 4096)
+Bools = npt.NDArray[np.bool_]
+Ranks = npt.NDArray[np.uint32]
+_HALF_BITS = np.uint32(16)
+_LOWER_HALF = np.uint32(0xFFFF)
+_SMALLEST = 5e-324
+
+
+@dataclass(frozen=True, slots=True)
+class _Digit:
+    """Half a rank, and what of the target the tokens that share it still have to reach."""
+
+    value: int
+    target: float
 
 
 def sample_wide(row: Tensor, params: SamplingParams, uniform: float) -> int:
     """The token drawn from a row of finite or -inf logits [V]; see ``filters`` for the rules."""
-    logits: Floats = row.double().cpu().numpy()
-    possible = np.flatnonzero(~np.isneginf(logits))
-    pool = Candidates(logits[possible], possible)
-    if params.top_k < len(pool):
-        pool = _unsorted_best(pool, params.top_k)
-    for head in _growing_heads(pool):
-        token_id = _drawn(pool, head, params, uniform)
-        if token_id is not None:
-            return token_id
-    raise AssertionError("the last head is the whole pool")
+    values: npt.NDArray[np.float32] = row.float().cpu().numpy()
+    logits, ranks = values.astype(np.float64), _ranks(values)
+    weights = _weights(logits, _kept(logits, ranks, params), params.temperature)
+    return _drawn(ranks, weights, uniform)
 
 
-def _growing_heads(pool: Candidates) -> Iterator[Candidates]:
-    for length in _HEADS:
-        if length < len(pool):
-            yield _sorted(_unsorted_best(pool, length))
-    yield _sorted(pool)
+def _ranks(logits: npt.NDArray[np.float32]) -> Ranks:
+    """Numbers in the opposite order of the logits, equal for equal ones."""
+    # Adding zero makes -0.0 the same bits as 0.0.
+    bits = (logits + np.float32(0)).view(np.uint32)
+    # As integers, negative floats already run from the best to the worst, behind all others;
+    # the others run the wrong way.
+    bits ^= (logits >= 0) * np.uint32(0x7FFFFFFF)
+    return bits
 
 
-def _drawn(
-    pool: Candidates, head: Candidates, params: SamplingParams, uniform: float
-) -> int | None:
-    """The token, or None when it depends on tokens beyond ``head``."""
-    is_whole = len(head) == len(pool)
-    peak = head.logits[0]
-    kept = _num_kept(pool, head, params)
-    if kept is not None:
-        survivors = head.head(max(kept, 1))
-        return pick(survivors, weights(survivors, params.temperature), uniform)
-    if params.top_p < 1 or params.min_p > 0:
-        return None
-    mass = np.cumsum(weights(head, params.temperature))
-    total = mass[-1] if is_whole else float(_scaled(pool.logits, peak, params.temperature).sum())
-    place = int(np.searchsorted(mass, uniform * total, side="left"))
-    return None if place >= len(head) else int(head.token_ids[place])
-
-
-def _num_kept(pool: Candidates, head: Candidates, params: SamplingParams) -> int | None:
-    """How many of the best top_p and min_p keep; None when it is more than ``head`` can tell."""
-    peak = head.logits[0]
-    limits = [len(pool)] if len(head) == len(pool) else []
-    if params.min_p > 0:
-        limits.append(int((pool.logits >= peak + math.log(params.min_p)).sum()))
+def _kept(logits: Floats, ranks: Ranks, params: SamplingParams) -> Bools:
+    """What top_k leaves, and of that top_p and min_p. Tokens at -inf may be among it; they have
+    no weight."""
+    kept = np.ones(len(logits), dtype=np.bool_)
+    if params.top_k < len(logits):
+        kept = _down_to(ranks, _reaching(ranks, np.ones(len(logits)), params.top_k))
+    within_top_k = kept
     if params.top_p < 1:
-        mass = np.cumsum(weights(head, 1.0))
-        total = float(_scaled(pool.logits, peak, 1.0).sum())
-        place = int(np.searchsorted(mass, params.top_p * total, side="left"))
-        limits.append(place + 1 if place < len(head) else len(pool))
-    kept = min(limits, default=len(pool))
-    return kept if kept <= len(head) else None
+        weights = _weights(logits, within_top_k, 1.0)
+        kept = within_top_k & _down_to(ranks, _drawn(ranks, weights, params.top_p))
+    if params.min_p > 0:
+        kept = kept & (logits >= logits.max() + math.log(params.min_p))
+    return kept
 
 
-def _scaled(logits: Floats, peak: float, temperature: float) -> Floats:
+def _down_to(ranks: Ranks, last: int) -> Bools:
+    """Which tokens are at least as good as ``last``; of equal ones, lower ids are better."""
+    kept: Bools = ranks <= ranks[last]
+    kept[last + 1 :] &= ranks[last + 1 :] < ranks[last]
+    return kept
+
+
+def _weights(logits: Floats, kept: Bools, temperature: float) -> Floats:
+    """Probabilities up to one factor; the best token has 1, what is not kept 0."""
+    weights: Floats = logits - logits.max()
     with np.errstate(over="ignore", under="ignore"):
-        scaled: Floats = np.exp((logits - peak) / temperature)
-        return scaled
+        # In place: fresh memory for a row costs more than the arithmetic.
+        weights /= temperature
+        np.exp(weights, out=weights)
+    weights *= kept
+    return weights
 
 
-def _unsorted_best(pool: Candidates, length: int) -> Candidates:
-    """The ``length`` best in no order; of equal ones at the cut, those with the lowest ids."""
-    cut = np.partition(pool.logits, len(pool) - length)[len(pool) - length]
-    above = np.flatnonzero(pool.logits > cut)
-    ties = np.flatnonzero(pool.logits == cut)[: length - len(above)]
-    chosen = np.concatenate([above, ties])
-    return Candidates(pool.logits[chosen], pool.token_ids[chosen])
+def _drawn(ranks: Ranks, weights: Floats, share: float) -> int:
+    """The first token, best first, whose running share of the weights reaches ``share``."""
+    return _reaching(ranks, weights, share * float(weights.sum()))
 
 
-def _sorted(pool: Candidates) -> Candidates:
-    order = np.lexsort((pool.token_ids, -pool.logits))
-    return Candidates(pool.logits[order], pool.token_ids[order])
+def _reaching(ranks: Ranks, weights: Floats, target: float) -> int:
+    """The first token, best first, at which the running sum of weights reaches ``target``.
+
+    Finds the upper half of its rank, then the lower, then the token among its equals.
+    """
+    # Above 0, a target is never first reached by a token without weight.
+    target = max(target, _SMALLEST)
+    upper = ranks >> _HALF_BITS
+    first = _narrowed(upper, weights, target)
+    inside = np.flatnonzero(upper == first.value)
+    lower = ranks[inside] & _LOWER_HALF
+    second = _narrowed(lower, weights[inside], first.target)
+    equals = inside[lower == second.value]
+    return int(equals[_place_of(weights[equals].cumsum(), second.target)])
+
+
+def _narrowed(digits: Ranks, weights: Floats, target: float) -> _Digit:
+    """The first digit at which the weights of it and of all lower ones reach ``target``."""
+    running: Floats = np.bincount(digits, weights).cumsum()
+    digit = _place_of(running, target)
+    return _Digit(digit, target if digit == 0 else target - float(running[digit - 1]))
+
+
+def _place_of(running: Floats, target: float) -> int:
+    # Rounding can leave the last running sum a bit below the target.
+    return int(np.searchsorted(running, min(target, float(running[-1])), side="left"))

@@ -197,9 +197,7 @@ class Service:
             left = None if old is None else await self._restore(old.model_id)
             raise ExchangeFailedError(left, failure) from error
 
-    def _load_failure(
-        self, error: Exception, old: LoadedModel | None, model_id: str
-    ) -> FlmError:
+    def _load_failure(self, error: Exception, old: LoadedModel | None, model_id: str) -> FlmError:
         """Log why a model cannot be loaded; what to tell who asked for it."""
         self._load_error = error
         if not isinstance(error, FlmError):

@@ -9,6 +9,10 @@ from flm.sampling.batch import Sampled, SamplingRow
 from flm.sampling.pipeline import sample
 from flm.types import SamplingParams
 
+NUM_DRAWS = 400
+STEP = 1 / NUM_DRAWS + 1e-9
+"""How far a share found by ``distribution`` may lie from the probability."""
+
 PLAIN = SamplingParams(temperature=1.0, top_k=10**6, top_p=1.0, min_p=0.0)
 """Nothing but the softmax."""
 
@@ -42,7 +46,7 @@ def token(values: Tensor, of: SamplingRow) -> int:
     return one(values, of).token_id
 
 
-def distribution(values: Tensor, num_draws: int = 2000, **fields: Any) -> dict[int, float]:
+def distribution(values: Tensor, num_draws: int = NUM_DRAWS, **fields: Any) -> dict[int, float]:
     """Shares of the tokens over an even grid of draws; exact up to one grid step."""
     rows = [row(uniform=(i + 0.5) / num_draws, **fields) for i in range(num_draws)]
     counts: dict[int, float] = {}

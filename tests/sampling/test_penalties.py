@@ -60,3 +60,33 @@ def test_biases_are_added_and_stay_finite() -> None:
     apply_bias(values, [row(logit_bias=((0, -100.0), (2, 3e38)))])
     assert values[0, :2].tolist() == [-99.0, 1.0]
     assert torch.isfinite(values).all()
+
+
+def test_frequency_counts_every_time() -> None:
+    values = logits(0.0, 0.0)
+    of = params(frequency_penalty=0.5, presence_penalty=1.0)
+    apply_penalties(values, [row(of, window=[1, 1, 0, 1, 1])])
+    assert values.tolist() == [[-1.5, -3.0]]
+
+
+def test_extremes_stay_finite_numbers() -> None:
+    largest = torch.finfo(torch.float32).max
+    for repetition in (5e-324, 1e-300, 1e300):
+        for penalty in (0.0, 1e308):
+            values = logits(largest, 1.0, -0.0, -1.0, -largest)
+            of = params(
+                repetition_penalty=repetition, presence_penalty=penalty, frequency_penalty=penalty
+            )
+            apply_penalties(values, [row(of, window=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4])])
+            assert torch.isfinite(values).all()
+
+
+def test_what_the_model_rules_out_stays_out() -> None:
+    out = -torch.inf
+    values = logits(out, 0.0)
+    apply_bias(values, [row(logit_bias=((0, 1e308),))])
+    assert values.tolist() == [[out, 0.0]]
+    for repetition in (1e-300, 0.5, 2.0):
+        of = params(repetition_penalty=repetition, presence_penalty=1e308)
+        apply_penalties(values, [row(of, window=[0])])
+        assert values.tolist() == [[out, 0.0]]

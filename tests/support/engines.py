@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from flm.sampling.draw import ModelRandom
 
 from flm.engine.engine import Engine
 from flm.engine.protocol import (
@@ -22,6 +21,7 @@ from flm.engine.protocol import (
 )
 from flm.engine.runner import TorchRunner
 from flm.kvcache.pool import KVPool
+from flm.sampling.draw import ModelRandom
 from flm.types import SamplingParams
 from tests.support.fake_model import VOCAB_SIZE, FakeModel
 

@@ -1,24 +1,28 @@
 """One row sampled the slow, obvious way, in plain Python floats, as docs/sampling.md says it."""
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flm.types import SamplingParams
 
 LIMIT = 3.4028234663852886e38
-"""Shifted logits stay finite in float32."""
+"""The largest float32: shifted logits stay finite."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Everything a test may want to compare."""
+    """``token_id`` is None when no token is allowed. ``survivors`` may be drawn, best first, with
+    ``probabilities``. ``margins`` are distances to the points where rounding could decide."""
 
     token_id: int | None
     survivors: list[int]
     probabilities: list[float]
-    boundaries: list[float]
-    """Numbers near which rounding may decide: running sums of both softmaxes and cut-offs."""
+    margins: list[float]
+
+
+# --- the logits --------------------------------------------------------------------------------
 
 
 def shaped(
@@ -28,76 +32,105 @@ def shaped(
     bias: Sequence[tuple[int, float]],
     allowed: Sequence[bool],
 ) -> list[float]:
-    """Logits after bias, penalties and mask."""
-    values = list(logits)
-    for token, amount in bias:
-        values[token] = clamp(values[token], values[token] + amount)
-    for token in dict.fromkeys(window):
-        if not params.has_penalties:
-            break
-        count = list(window).count(token)
-        value = values[token]
-        value = (
-            divide(value, params.repetition_penalty)
-            if value > 0
-            else (value * params.repetition_penalty)
-        )
-        value -= params.presence_penalty + params.frequency_penalty * count
-        values[token] = clamp(values[token], value)
+    """Logits after bias, penalties and mask. What is -inf stays so."""
+    values = [add_bias(value, dict(bias).get(token)) for token, value in enumerate(logits)]
+    if params.repeat_last_n != 0:
+        values = [
+            penalise(value, params, list(window).count(token)) for token, value in enumerate(values)
+        ]
     return [value if ok else -math.inf for value, ok in zip(values, allowed, strict=True)]
 
 
-def divide(value: float, by: float) -> float:
-    try:
-        return value / by
-    except OverflowError:
-        return math.inf
+def add_bias(value: float, amount: float | None) -> float:
+    return value if amount is None or value == -math.inf else float32(value + amount)
 
 
-def clamp(before: float, after: float) -> float:
-    if before == -math.inf:
-        return before
-    return min(max(after, -LIMIT), LIMIT)
+def penalise(value: float, params: SamplingParams, count: int) -> float:
+    if count == 0 or value == -math.inf:
+        return value
+    if value > 0:
+        value = value / params.repetition_penalty
+    else:
+        value = value * params.repetition_penalty
+    shift = params.presence_penalty + params.frequency_penalty * count
+    return float32(within_limits(value) - shift)
+
+
+def within_limits(value: float) -> float:
+    return min(max(value, -LIMIT), LIMIT)
+
+
+def float32(value: float) -> float:
+    """The nearest float32, as a stage hands it on to the next."""
+    rounded: float = struct.unpack("f", struct.pack("f", within_limits(value)))[0]
+    return rounded
+
+
+# --- the choice --------------------------------------------------------------------------------
 
 
 def reference(values: Sequence[float], params: SamplingParams, uniform: float) -> Reference:
-    """From shaped logits to the token; ``token_id`` is None when none is allowed."""
+    """From shaped logits to the token."""
     order = sorted(range(len(values)), key=lambda token: (-values[token], token))
-    order = [token for token in order if values[token] != -math.inf]
-    if not order or values[order[0]] == math.inf:
+    if values[order[0]] == -math.inf:
         return Reference(None, [], [], [])
-    if params.is_greedy:
-        return Reference(order[0], [order[0]], [1.0], [])
+    if params.temperature == 0 or params.top_k == 1:
+        return Reference(order[0], order[:1], [1.0], [])
     order = order[: params.top_k]
+    margins: list[float] = []
+    kept = [
+        token
+        for token in order
+        if token in within_top_p(order, values, params.top_p, margins)
+        and token in within_min_p(order, values, params.min_p, margins)
+    ]
+    probabilities = softmax([values[token] for token in kept], params.temperature)
+    place = first_reaching(running_sums(probabilities), uniform, margins)
+    return Reference(kept[place], kept, probabilities, margins)
+
+
+def within_top_p(
+    order: list[int], values: Sequence[float], top_p: float, margins: list[float]
+) -> list[int]:
+    if top_p >= 1:
+        return order
     probabilities = softmax([values[token] for token in order], 1.0)
-    running = sums(probabilities)
-    num_top_p = len(order)
-    if params.top_p < 1:
-        reached = [place for place, total in enumerate(running) if total >= params.top_p]
-        num_top_p = reached[0] + 1 if reached else len(order)
-    kept = order[:num_top_p]
-    boundaries = [abs(total - params.top_p) for total in running]
-    if params.min_p > 0:
-        threshold = values[order[0]] + math.log(params.min_p)
-        boundaries += [abs(values[token] - threshold) for token in kept]
-        kept = [token for token in kept if values[token] >= threshold]
-    kept = kept or order[:1]
-    final = softmax([values[token] for token in kept], params.temperature)
-    totals = sums(final)
-    boundaries += [abs(total - uniform) for total in totals[:-1]]
-    place = next((i for i, total in enumerate(totals) if total >= uniform), len(kept) - 1)
-    return Reference(kept[place], kept, final, boundaries)
+    return order[: first_reaching(running_sums(probabilities), top_p, margins) + 1]
 
 
-def softmax(values: Sequence[float], temperature: float) -> list[float]:
-    peak = values[0]
-    weights = []
-    for value in values:
-        gap = value - peak
-        weights.append(1.0 if gap == 0 else math.exp(max(divide(gap, temperature), -1e6)))
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+def within_min_p(
+    order: list[int], values: Sequence[float], min_p: float, margins: list[float]
+) -> list[int]:
+    if min_p == 0:
+        return order
+    threshold = values[order[0]] + math.log(min_p)
+    # The best token is never at the mercy of rounding: its distance to itself is exact.
+    margins += [abs(values[token] - threshold) for token in order if min_p < 1]
+    return [token for token in order if values[token] >= threshold]
 
 
-def sums(values: Sequence[float]) -> list[float]:
+def first_reaching(sums: list[float], target: float, margins: list[float]) -> int:
+    """The place of the first sum that is at least ``target``; the last one where none is."""
+    margins += [abs(total - target) for total in sums if target > 0]
+    return next((place for place, total in enumerate(sums) if total >= target), len(sums) - 1)
+
+
+def running_sums(values: list[float]) -> list[float]:
     return [math.fsum(values[: place + 1]) for place in range(len(values))]
+
+
+def softmax(values: list[float], temperature: float) -> list[float]:
+    """Of values that come best first."""
+    weights = [exp((value - values[0]) / temperature) for value in values]
+    return [weight / math.fsum(weights) for weight in weights]
+
+
+def exp(value: float) -> float:
+    return math.exp(value) if value > -1e4 else 0.0
+
+
+def logprobs(logits: Sequence[float]) -> list[float]:
+    """Logarithms of the probabilities of raw logits; -inf where there is none."""
+    peak = max(logits)
+    total = peak + math.log(math.fsum(exp(value - peak) for value in logits))
+    return [value - total for value in logits]
