@@ -99,6 +99,17 @@ class TokenizerData:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputConstraint:
+    """What the answer must be: JSON of a schema (None: any object), a text that a regular
+    expression matches, one of several texts, a text of a grammar. ``param`` is the field that
+    asked for it."""
+
+    kind: Literal["json", "regex", "choice", "grammar"]
+    value: Any
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One validated request with every setting decided.
 
@@ -129,6 +140,7 @@ class GenerationRequest:
     top_logprobs: int | None = None
     echo: bool = False
     cache_prompt: bool = True
+    constraint: OutputConstraint | None = None
     adaptations: tuple[Adaptation, ...] = ()
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flm.server.schemas.chat import ChatBody
-from flm.server.schemas.common import UNSUPPORTED, CommonBody
+from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.settings import RANGES
 from flm.sticky import STICKY_FIELDS
@@ -102,10 +102,6 @@ def page() -> str:
         _table(
             CompletionBody, [name for name in CompletionBody.model_fields if name not in shared]
         ),
-        "## Fields that are refused\n",
-        "Not supported yet, and 400 rather than ignored: "
-        + ", ".join(f"`{name}`" for name in UNSUPPORTED)
-        + ".\n",
         OUTRO,
     ]
     return "\n".join(parts)

@@ -11,6 +11,7 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.messages import as_plain
+from flm.server.schemas.output import GUIDED
 from flm.server.schemas.types import unknown_fields
 from flm.sticky import SAMPLING_FIELDS
 from flm.types import GenerationRequest, SamplingParams
@@ -82,6 +83,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         top_logprobs=_num_logprobs(body),
         echo=isinstance(body, CompletionBody) and body.echo is True,
         cache_prompt=body.cache_prompt is not False,
+        constraint=body.constraint,
         adaptations=tuple(records.adaptations),
     )
     return Resolution(request, tuple(records.warnings))
@@ -237,6 +239,8 @@ def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: 
 def _record_unknown(body: CommonBody, records: Records) -> None:
     speller = Speller(tuple(type(body).model_fields))
     for path, value in unknown_fields(body):
+        if path in GUIDED:
+            continue
         if path == "options" and isinstance(value, dict):
             reason = "options is not read here; send its fields, such as repeat_last_n, at the "
             records.dropped(path, f"{reason}top level.")

@@ -7,7 +7,8 @@ from typing import Protocol
 from flm.adaptation import Adaptation
 from flm.engine.protocol import EngineClient
 from flm.sticky import StickyStore
-from flm.text.parsers import Parser
+from flm.text.grammar import CompiledGrammar, GrammarCompiler
+from flm.text.parsers import Parser, ReasoningStyle
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
 from flm.types import GenerationRequest, Settings
@@ -54,6 +55,8 @@ class LoadedModel:
     load_duration: float
     chunk_lengths: Callable[[int], tuple[int, ...]]
     make_parser: Callable[[str | None], Parser]
+    grammars: GrammarCompiler
+    reasoning: ReasoningStyle | None
 
     @property
     def model_id(self) -> str:
@@ -62,8 +65,9 @@ class LoadedModel:
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self.tokenizer.vocab_size
+        """Number of token ids the model has logits for; some may have no text."""
+        known = self.info.vocab_size
+        return self.tokenizer.vocab_size if known is None else known
 
     @property
     def template_variables(self) -> frozenset[str]:
@@ -100,6 +104,9 @@ class ModelLibrary(Protocol):
     def load(self, model_id: str) -> LoadedModel:
         """Read the weights and start an engine."""
 
+    def close(self) -> None:
+        """Let go of what the models shared. Nothing is loaded afterwards."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -107,7 +114,8 @@ class Prepared:
 
     ``prompt_ids`` and ``max_new_tokens`` have one entry per prompt; ``rendered`` is the chat
     template's text (None for completions); ``adaptations`` are those that only show here.
-    ``fits`` is False when the asked ``max_tokens`` does not fit behind a prompt.
+    ``fits`` is False when the asked ``max_tokens`` does not fit behind a prompt. ``grammar`` is
+    what the answer must follow, if anything.
     """
 
     request: GenerationRequest
@@ -116,3 +124,4 @@ class Prepared:
     max_new_tokens: tuple[int, ...]
     adaptations: tuple[Adaptation, ...]
     fits: bool
+    grammar: CompiledGrammar | None = None

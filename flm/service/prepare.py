@@ -8,6 +8,7 @@ from typing import Any
 
 from flm.adaptation import Adaptation
 from flm.errors import ContextLengthError, InvalidRequestError
+from flm.service.constraints import compiled
 from flm.service.models import LoadedModel, Prepared
 from flm.types import GenerationRequest, Settings
 
@@ -41,6 +42,7 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
         max_new_tokens=max_new_tokens,
         adaptations=() if clamp is None else (clamp,),
         fits=clamp is None,
+        grammar=compiled(model, request.constraint),
     )
 
 

@@ -2,6 +2,7 @@
 
 from flm.engine.protocol import EngineRequest, EngineStats
 from flm.errors import InvalidRequestError
+from flm.service.constraints import matcher
 from flm.service.models import LoadedModel, Prepared
 from flm.types import GenerationRequest
 
@@ -43,6 +44,7 @@ def _engine_request(
     model: LoadedModel, prepared: Prepared, prompt_index: int, choice: int
 ) -> EngineRequest:
     request = prepared.request
+    eos_ids = _end_ids(model, request)
     return EngineRequest(
         id=f"{request.id}-{prompt_index * request.n + choice}",
         prompt_ids=prepared.prompt_ids[prompt_index],
@@ -50,11 +52,12 @@ def _engine_request(
         max_new_tokens=prepared.max_new_tokens[prompt_index],
         seed=None if request.seed is None else (request.seed + choice) % _SEED_SPACE,
         min_new_tokens=request.min_tokens,
-        eos_ids=_end_ids(model, request),
+        eos_ids=eos_ids,
         logit_bias=request.logit_bias,
         num_logprobs=request.top_logprobs,
         prompt_logprobs=request.echo and request.top_logprobs is not None,
         cache_prompt=request.cache_prompt,
+        grammar=matcher(model, prepared, eos_ids),
     )
 
 

@@ -166,6 +166,7 @@ class Service:
         await asyncio.wait({self._grace})
         if model is not None:
             await self._in_loader(model.engine.close)
+        await self._in_loader(self._library.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._loader.shutdown(wait=False, cancel_futures=True)
 

@@ -8,6 +8,7 @@ from flm.log import logger
 from flm.models.files import open_model
 from flm.models.store import ModelStore, ResolvedModel
 from flm.service.models import LoadedModel, ModelInfo
+from flm.text.grammar import Sandbox
 
 # A request may name a model in megabytes; the reply quotes the beginning.
 _MAX_SHOWN = 120
@@ -25,6 +26,7 @@ class Library:
         self._config = config
         self._store = store
         self._default = store.resolve(config.model)
+        self._sandbox = Sandbox()
 
     @property
     def default_id(self) -> str:
@@ -66,7 +68,11 @@ class Library:
         from flm.wiring.loading import Opened, load
 
         model = self._find(model_id)
-        return load(Opened(model, open_model(model.path), self._config))
+        return load(Opened(model, open_model(model.path), self._config), self._sandbox)
+
+    def close(self) -> None:
+        """End the process that tries grammars."""
+        self._sandbox.close()
 
     def _find(self, model_id: str) -> ResolvedModel:
         return (

@@ -21,6 +21,7 @@ from flm.models.store import ResolvedModel
 from flm.prefill.plan import chunk_lengths
 from flm.service.models import LoadedModel, ModelInfo
 from flm.sticky import StickyStore
+from flm.text.grammar import GrammarCompiler, Sandbox, vocabulary_of
 from flm.text.parsers import ReasoningStyle, detect_reasoning, make_parser
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
@@ -107,7 +108,7 @@ class Opened:
             return self.files.config.max_context_len
 
 
-def load(opened: Opened) -> LoadedModel:
+def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
     """Read the weights and start the engine.
 
     Raises:
@@ -137,6 +138,8 @@ def load(opened: Opened) -> LoadedModel:
         load_duration=time.monotonic() - start,
         chunk_lengths=partial(chunk_lengths, chunk_len=opened.chunk_len),
         make_parser=partial(make_parser, opened.reasoning),
+        grammars=GrammarCompiler(vocabulary_of(tokenizer), sandbox),
+        reasoning=opened.reasoning,
     )
 
 

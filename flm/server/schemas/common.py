@@ -1,8 +1,10 @@
 """The fields that chat and completions share."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     Tag,
@@ -13,20 +15,18 @@ from pydantic import (
 
 from flm.adaptation import Mode
 from flm.errors import InvalidRequestError
+from flm.server.schemas.output import (
+    CONSTRAINT_SCHEMA,
+    FORMAT_SCHEMA,
+    format_constraint,
+    guided_constraints,
+    structured_constraint,
+)
 from flm.server.schemas.types import Int64, NotNegative, Number, Schema, TokenId
+from flm.types import OutputConstraint
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
-
-UNSUPPORTED: tuple[str, ...] = (
-    "structured_outputs",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-)
-"""Constraints on the output that clients of other servers send: ignoring one would break the
-promise it asks for, so they are errors until they are honoured."""
 
 
 def _stop_kind(value: Any) -> str | None:
@@ -45,12 +45,14 @@ Stop = Annotated[
 ]
 
 
-_FORMAT_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"type": "object", "required": ["type"], "properties": {"type": {"const": "text"}}},
-        {"type": "null"},
-    ]
-}
+def _checked(read: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """A validator that keeps the value as it came once ``read`` accepts it."""
+
+    def check(value: Any) -> Any:
+        read(value)
+        return value
+
+    return check
 
 
 class StreamOptions(Schema):
@@ -121,9 +123,12 @@ class CommonBody(Schema):
     )
     safety_identifier: str | None = Field(None, description="No effect, no record.")
     prompt_cache_key: str | None = Field(None, description="No effect, no record.")
-    response_format: Annotated[dict[str, Any] | None, WithJsonSchema(_FORMAT_SCHEMA)] = Field(
-        None, description="text is the only one supported yet."
-    )
+    response_format: Annotated[
+        Any, BeforeValidator(_checked(format_constraint)), WithJsonSchema(FORMAT_SCHEMA)
+    ] = Field(None, description="text, json_object, or json_schema with a schema.")
+    structured_outputs: Annotated[
+        Any, BeforeValidator(_checked(structured_constraint)), WithJsonSchema(CONSTRAINT_SCHEMA)
+    ] = Field(None, description="Exactly one of json, regex, choice and grammar.")
 
     @field_validator("stop")
     @classmethod
@@ -143,22 +148,28 @@ class CommonBody(Schema):
                 )
         return bias
 
-    @field_validator("response_format")
-    @classmethod
-    def _text_only(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value is not None and value.get("type") != "text":
-            raise InvalidRequestError(
-                "response_format other than {type: text} is not supported yet; leave it out.",
-                param="response_format",
-            )
-        return value
-
     @model_validator(mode="after")
-    def _no_constraints(self) -> "CommonBody":
-        for name in UNSUPPORTED:
-            if name in (self.model_extra if self.model_extra is not None else ()):
-                raise InvalidRequestError(f"{name} is not supported yet; leave it out.", param=name)
+    def _one_constraint(self) -> "CommonBody":
+        if len(self._constraints()) > 1:
+            first, second, *_ = self._constraints()
+            raise InvalidRequestError(
+                f"{second.param} cannot be combined with {first.param}; send one of them.",
+                param=second.param,
+            )
         return self
+
+    @property
+    def constraint(self) -> OutputConstraint | None:
+        """What the answer must be; None: any text."""
+        return next(iter(self._constraints()), None)
+
+    def _constraints(self) -> list[OutputConstraint]:
+        extra = self.model_extra if self.model_extra is not None else {}
+        declared = [
+            format_constraint(self.response_format),
+            structured_constraint(self.structured_outputs),
+        ]
+        return [*(item for item in declared if item is not None), *guided_constraints(extra)]
 
     @property
     def stops(self) -> tuple[str, ...]:
