@@ -224,6 +224,7 @@ class Usage:
     load_duration: float
     prefill_duration: float
     decoding_duration: float
+    num_choices: int = 1
 
     @property
     def total_tokens(self) -> int:

@@ -37,7 +37,8 @@ def apply_bias(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
         return
     amounts = np.array([[bias] for _, _, bias in found])
     cells = _Cells([index for index, _, _ in found], [token for _, token, _ in found], amounts)
-    _change(logits, cells, _biased(_values(logits, cells), amounts))
+    before = _values(logits, cells)
+    _change(logits, cells, before, _biased(before, amounts))
 
 
 def apply_penalties(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
@@ -56,7 +57,8 @@ def apply_penalties(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
         return
     amounts = np.array([_amounts(rows[index], count) for index, _, count in found])
     cells = _Cells([index for index, _, _ in found], [token for _, token, _ in found], amounts)
-    _change(logits, cells, _penalised(_values(logits, cells), amounts))
+    before = _values(logits, cells)
+    _change(logits, cells, before, _penalised(before, amounts))
 
 
 def _amounts(row: SamplingRow, count: int) -> tuple[float, float]:
@@ -81,8 +83,7 @@ def _values(logits: Tensor, cells: _Cells) -> Floats:
     return values
 
 
-def _change(logits: Tensor, cells: _Cells, changed: Floats) -> None:
-    before = _values(logits, cells)
+def _change(logits: Tensor, cells: _Cells, before: Floats, changed: Floats) -> None:
     # What the model rules out stays ruled out.
     kept = np.where(np.isneginf(before), before, np.clip(changed, -_LIMIT, _LIMIT))
     logits[cells.rows, cells.token_ids] = torch.from_numpy(kept).to(logits)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from flm.service import LoadedModel
 
 _NO_REASONING = "This model does not reason."
+_NO_SWITCH = "This model always reasons; its chat template has no switch."
+_SWITCHES = frozenset({"enable_thinking", "reasoning_effort"})
 
 
 def sent_switches(
@@ -19,7 +21,10 @@ def sent_switches(
     """The sticky switches the body carries. The effort decides where both are sent, because it
     says more: none is off, every other one is on."""
     if not model.reasons:
-        _drop_all(body, records)
+        _drop_all(body, _NO_REASONING, records)
+        return {}
+    if model.template_variables.isdisjoint(_SWITCHES):
+        _drop_all(body, _NO_SWITCH, records)
         return {}
     effort = _effort(body, in_force, records)
     if effort is not None:
@@ -37,11 +42,11 @@ def sent_switches(
     return {"think": body.think}
 
 
-def _drop_all(body: CommonBody, records: Records) -> None:
+def _drop_all(body: CommonBody, reason: str, records: Records) -> None:
     for name in ("think", "reasoning_effort"):
         value = getattr(body, name)
         if value is not None:
-            records.dropped(name, _NO_REASONING, value)
+            records.dropped(name, reason, value)
 
 
 def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | None:
@@ -72,13 +77,14 @@ def request_switch(
     kwargs = {name: value for name, value in given.items() if value is not None}
     inner = kwargs.get("enable_thinking")
     outer = body.enable_thinking
-    if not model.reasons:
+    if not model.reasons or "enable_thinking" not in model.template_variables:
+        reason = _NO_SWITCH if model.reasons else _NO_REASONING
         for name, value in (
             ("enable_thinking", outer),
             ("chat_template_kwargs.enable_thinking", inner),
         ):
             if value is not None:
-                records.dropped(name, _NO_REASONING, value)
+                records.dropped(name, reason, value)
         return {name: value for name, value in kwargs.items() if name != "enable_thinking"}
     if inner is not None and outer is not None and inner != outer:
         reason = "chat_template_kwargs.enable_thinking was sent too and decides."

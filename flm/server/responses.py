@@ -212,7 +212,10 @@ def usage_dict(usage: Usage) -> dict[str, Any]:
         "prefill_speed_tps": _ratio(
             usage.prompt_tokens - usage.cached_tokens, usage.prefill_duration
         ),
-        "decoding_speed_tps": _ratio(usage.completion_tokens, usage.decoding_duration),
+        # Decoding starts behind the first token of each choice.
+        "decoding_speed_tps": _ratio(
+            max(usage.completion_tokens - usage.num_choices, 0), usage.decoding_duration
+        ),
     }
 
 

@@ -135,7 +135,9 @@ class _MaxTokens:
 
 
 def _max_tokens(body: CommonBody, records: Records) -> _MaxTokens:
-    one, other = body.max_tokens, body.max_completion_tokens
+    allows_none = isinstance(body, CompletionBody) and body.echo is True
+    one = _asked_max(body.max_tokens, allows_none=allows_none)
+    other = _asked_max(body.max_completion_tokens, allows_none=allows_none)
     if one is not None and other is not None and one != other:
         records.dropped(
             "max_completion_tokens", f"max_tokens ({one}) was sent too and wins.", other
@@ -144,9 +146,14 @@ def _max_tokens(body: CommonBody, records: Records) -> _MaxTokens:
     value = one if one is not None else other
     if value is None:
         return _MaxTokens("max_tokens", None)
-    if value == 0 and isinstance(body, CompletionBody) and body.echo:
-        return _MaxTokens(name, 0)
-    return _MaxTokens(name, value if value > 0 else None)
+    return _MaxTokens(name, value)
+
+
+def _asked_max(value: int | None, *, allows_none: bool) -> int | None:
+    """The limit; 0 and below mean no limit, but for the 0 of who wants the prompt alone."""
+    if value is None or value < 0 or (value == 0 and not allows_none):
+        return None
+    return value
 
 
 def _min_tokens(body: CommonBody, max_tokens: int | None) -> int:
@@ -224,6 +231,9 @@ def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: 
     variables = model.template_variables
     if _tools(body) and "tools" not in variables:
         records.dropped("tools", "The chat template of this model knows no tools.")
+    elif _tools(body):
+        reason = "The model is shown the tools; a call it writes comes back as text for now."
+        records.substituted("tools", reason, None, None)
     if not model.reads_tool_calls:
         for index, message in enumerate(body.messages):
             if getattr(message, "tool_calls", None):

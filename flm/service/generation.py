@@ -159,6 +159,7 @@ class Generation:
             load_duration=self._model.load_duration,
             prefill_duration=max(end.prefill_duration for end in ends),
             decoding_duration=max(end.decoding_duration for end in ends),
+            num_choices=len(choices),
         )
 
 

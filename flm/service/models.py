@@ -65,9 +65,10 @@ class LoadedModel:
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids the model has logits for; some may have no text."""
+        """Number of token ids that have both a text and a logit."""
         known = self.info.vocab_size
-        return self.tokenizer.vocab_size if known is None else known
+        mine = self.tokenizer.vocab_size
+        return mine if known is None else min(mine, known)
 
     @property
     def template_variables(self) -> frozenset[str]:

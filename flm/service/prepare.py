@@ -35,12 +35,13 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
         _max_new_tokens(request, context_len - len(ids)) for ids in prompts.prompt_ids
     )
     clamp = _clamp_record(request, min(max_new_tokens))
+    records = (clamp, _min_tokens_record(request, min(max_new_tokens)))
     return Prepared(
         request=request,
         prompt_ids=prompts.prompt_ids,
         rendered=prompts.rendered,
         max_new_tokens=max_new_tokens,
-        adaptations=() if clamp is None else (clamp,),
+        adaptations=tuple(record for record in records if record is not None),
         fits=clamp is None,
         grammar=compiled(model, request.constraint),
     )
@@ -119,5 +120,17 @@ def _clamp_record(request: GenerationRequest, granted: int) -> Adaptation | None
         action="clamped",
         reason="The context has no room for more tokens behind the prompt.",
         asked=request.max_tokens,
+        applied=granted,
+    )
+
+
+def _min_tokens_record(request: GenerationRequest, granted: int) -> Adaptation | None:
+    if request.min_tokens <= granted:
+        return None
+    return Adaptation(
+        field="min_tokens",
+        action="clamped",
+        reason="The context has no room for so many tokens behind the prompt.",
+        asked=request.min_tokens,
         applied=granted,
     )

@@ -1,10 +1,13 @@
 """The service: one loaded model behind a slot, prompts prepared in a pool, requests admitted."""
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from flm.errors import EngineDeadError, FlmError, InternalError, LoadingError
@@ -42,8 +45,6 @@ class Service:
         self._served_names = tuple(served_names)
         self._slot: ModelSlot[LoadedModel] = ModelSlot(self._exchange, max_waiting=max_waiting)
         self._pool = ThreadPoolExecutor(num_text_threads, thread_name_prefix="flm-text")
-        # Loading gets a thread of its own: it may take minutes and must not hold up text work.
-        self._loader = ThreadPoolExecutor(1, thread_name_prefix="flm-load")
         self._load_error: Exception | None = None
         self._grace: asyncio.Task[bool] | None = None
         self._is_closing = asyncio.Event()
@@ -168,7 +169,6 @@ class Service:
             await self._in_loader(model.engine.close)
         await self._in_loader(self._library.close)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._loader.shutdown(wait=False, cancel_futures=True)
 
     async def closing(self) -> None:
         """Return when the service begins to close."""
@@ -216,6 +216,7 @@ class Service:
             return error
         else:
             logger.error("Loading %s failed: %s", model_id, error)
+            return InternalError(f"The model {model_id} could not be loaded: {error}")
         return InternalError(
             f"The model {model_id} could not be loaded ({error}); run `flm check {model_id}`."
         )
@@ -231,4 +232,32 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def _in_loader(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._loader, work)
+        """Run ``work`` in a thread of its own: loading may take minutes, and neither text work nor
+        the end of the program waits for it."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        threading.Thread(target=_run_into, args=(work, loop, done), daemon=True).start()
+        return await done
+
+
+def _run_into(
+    work: Callable[[], T], loop: asyncio.AbstractEventLoop, done: asyncio.Future[T]
+) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - whoever awaits the future gets it
+        _hand_over(loop, done, partial(done.set_exception, error))
+    else:
+        _hand_over(loop, done, partial(done.set_result, result))
+
+
+def _hand_over(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], act: Callable[[], None]
+) -> None:
+    def settle() -> None:
+        if not done.done():
+            act()
+
+    # The loop may have ended while the work went on; then nobody waits any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)

@@ -1,6 +1,8 @@
 """The models a server can answer with: the installed ones, and the one named at its start."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from flm.config import ServeConfig
 from flm.errors import ModelFileError, ModelNotFoundError
@@ -12,6 +14,9 @@ from flm.text.grammar import Sandbox
 
 # A request may name a model in megabytes; the reply quotes the beginning.
 _MAX_SHOWN = 120
+
+if TYPE_CHECKING:
+    from flm.wiring.loading import Opened
 
 
 class Library:
@@ -58,17 +63,15 @@ class Library:
 
     def check(self, model_id: str) -> None:
         """Raise an FlmError if the model plainly cannot be loaded."""
-        from flm.wiring.loading import Opened
-
         model = self._find(model_id)
-        _ = Opened(model, open_model(model.path), self._config).context_len
+        _ = self._opened(model).context_len
 
     def load(self, model_id: str) -> LoadedModel:
         """Read the weights and start an engine."""
-        from flm.wiring.loading import Opened, load
+        from flm.wiring.loading import load
 
         model = self._find(model_id)
-        return load(Opened(model, open_model(model.path), self._config), self._sandbox)
+        return load(self._opened(model), self._sandbox)
 
     def close(self) -> None:
         """End the process that tries grammars."""
@@ -81,6 +84,17 @@ class Library:
             else self._store.resolve_installed(model_id)
         )
 
+    def _opened(self, model: ResolvedModel) -> "Opened":
+        """A model's files, under the server's options. ``--ctx-len`` was meant for the model named
+        at the start; another one that has less gets what it has."""
+        from flm.wiring.loading import Opened
+
+        files, config = open_model(model.path), self._config
+        asked, limit = config.ctx_len, files.config.max_context_len
+        if model.name != self.default_id and asked is not None and asked > limit:
+            config = replace(config, ctx_len=limit)
+        return Opened(model, files, config)
+
     def _usable(self) -> Iterator[ResolvedModel]:
         yield self._default
         for model in self._store.installed():
@@ -88,11 +102,10 @@ class Library:
                 yield self._store.resolve_installed(model.name)
 
     def _infos(self) -> Iterator[ModelInfo]:
-        from flm.wiring.loading import Opened
 
         for model in self._usable():
             try:
-                yield Opened(model, open_model(model.path), self._config).info()
+                yield self._opened(model).info()
             except ModelFileError as error:
                 logger.warning("%s is left out of the list: %s", model.name, error)
 

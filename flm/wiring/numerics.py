@@ -47,7 +47,8 @@ def choose_numerics(config: ServeConfig) -> Numerics:
     device = _device(config.device)
     if config.dtype != "auto":
         asked: torch.dtype = getattr(torch, config.dtype)
-        return Numerics(device, asked, is_exact=asked == torch.float32)
+        is_exact = asked == torch.float32 and device.type == "cpu"
+        return Numerics(device, asked, is_exact=is_exact)
     # bfloat16 keeps 8 bits of each logit, which small models feel: on the CPU, where it gains the
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -143,6 +143,7 @@ def test_a_reload_frees_the_old_model_before_it_loads(
 
 
 def test_a_reload_waits_for_running_requests(app: RunningApp, client: httpx.Client) -> None:
+    old = app.service.current
     body = {**leaver(1, 200), "stream": True}
     with client.stream("POST", COMPLETIONS, json=body) as reply:
         lines = reply.iter_lines()
@@ -150,7 +151,7 @@ def test_a_reload_waits_for_running_requests(app: RunningApp, client: httpx.Clie
         app.loop.call_soon_threadsafe(lambda: app.loop.create_task(app.service.reload()))
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
-    wait_until(lambda: not app.service._slot.is_loading)
+    wait_until(lambda: app.service.current not in (None, old))
 
 
 # --- plans -------------------------------------------------------------------------------------
@@ -307,3 +308,10 @@ def test_a_plan_refuses_as_many_choices_as_the_call(
     assert (plan.status_code, plan.json()) == (call.status_code, call.json())
     assert call.status_code == 400
     assert call.json()["error"]["param"] == "n"
+
+
+def test_more_tokens_than_there_is_room_for_are_told(client: httpx.Client) -> None:
+    body = {"prompt": "a", "min_tokens": 100_000, "max_tokens": 200_000}
+    plan = client.post(f"{COMPLETIONS}/plan", json=body).json()
+    actions = {entry["field"]: entry["action"] for entry in plan["adaptations"]}
+    assert actions == {"max_tokens": "clamped", "min_tokens": "clamped"}

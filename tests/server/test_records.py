@@ -104,7 +104,6 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"service_tier": "flex"}, "service_tier"),
     ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     ({"stream_options": {"x": 1}}, "stream_options.x"),
-    ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
     ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens"),
     ({"think": True}, "think"),
     ({"reasoning_effort": "low"}, "reasoning_effort"),
@@ -207,3 +206,35 @@ async def test_what_the_chat_template_leaves_out_is_told(
     refused = await post(client, **body, adaptations="refuse")
     assert refused.json()["error"]["param"] == expected[0]
     assert "tools" not in records(await post(client, tools=[TOOL], tool_choice="none"))
+
+
+async def test_tools_come_back_as_text_for_now(client: httpx.AsyncClient) -> None:
+    listed = records(await post(client, tools=[TOOL], parallel_tool_calls=False))
+    actions = {name: entry["action"] for name, entry in listed.items()}
+    assert actions == {"tools": "substituted", "parallel_tool_calls": "dropped"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"think": False}, "think"),
+        ({"reasoning_effort": "none"}, "reasoning_effort"),
+        ({"enable_thinking": False}, "enable_thinking"),
+    ],
+)
+async def test_a_model_that_always_reasons_has_no_switch(
+    client: httpx.AsyncClient, service: FakeService, fields: dict[str, Any], name: str
+) -> None:
+    service.current.reasons = True
+    service.current.template_variables = frozenset({"messages"})
+    entry = records(await post(client, **fields))[name]
+    assert entry["action"] == "dropped"
+    assert "always reasons" in entry["reason"]
+    assert "think" not in service.requests[-1].sent
+
+
+async def test_a_limit_of_zero_or_below_is_no_limit(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    assert records(await post(client, max_tokens=-1, max_completion_tokens=5)) == {}
+    assert service.requests[-1].max_tokens == 5

@@ -181,7 +181,7 @@ def test_usage() -> None:
         "prefill_duration_ttft": 2.0,
         "decoding_duration": 4.0,
         "prefill_speed_tps": 3.0,
-        "decoding_speed_tps": 1.25,
+        "decoding_speed_tps": 1.0,
     }
     nothing = usage_dict(Usage(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0))
     assert nothing["prefill_speed_tps"] == nothing["decoding_speed_tps"] == 0.0

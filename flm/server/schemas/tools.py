@@ -32,7 +32,7 @@ TOOLS_SCHEMA: dict[str, Any] = {
         {"type": "null"},
     ],
     "description": "Shown to the model through its chat template; dropped where that knows none. "
-    "Function names are unique.",
+    "A call comes back as text for now. Function names are unique.",
 }
 TOOL_CHOICE_SCHEMA: dict[str, Any] = {
     "enum": ["auto", "none", None],
