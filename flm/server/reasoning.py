@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flm.service import LoadedModel
 
 _NO_REASONING = "This model does not reason."
+_ALWAYS = "This model always reasons; that cannot be switched off."
 
 
 def sent_switches(
@@ -21,6 +22,8 @@ def sent_switches(
     if not model.reasons:
         _drop_all(body, records)
         return {}
+    if model.think == "always":
+        return _sent_to_always(body, model, in_force, records)
     effort = _effort(body, in_force, records)
     if effort is not None:
         think = effort != "none"
@@ -42,6 +45,24 @@ def _drop_all(body: CommonBody, records: Records) -> None:
         value = getattr(body, name)
         if value is not None:
             records.dropped(name, _NO_REASONING, value)
+
+
+def _sent_to_always(
+    body: CommonBody, model: "LoadedModel", in_force: Settings, records: Records
+) -> dict[str, Any]:
+    """What sticks on a model that always reasons: how much, if its template passes that on."""
+    if body.think is False:
+        records.dropped("think", _ALWAYS, False)
+    if not model.reads_effort:
+        if body.reasoning_effort is not None:
+            reason = "This model always reasons, and has no levels of it."
+            records.dropped("reasoning_effort", reason, body.reasoning_effort)
+        return {}
+    effort = _effort(body, in_force, records)
+    if effort == "none":
+        records.dropped("reasoning_effort", _ALWAYS, body.reasoning_effort)
+        return {}
+    return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | None:
@@ -72,13 +93,14 @@ def request_switch(
     kwargs = {name: value for name, value in given.items() if value is not None}
     inner = kwargs.get("enable_thinking")
     outer = body.enable_thinking
-    if not model.reasons:
+    if model.think in ("none", "always"):
+        reason = _NO_REASONING if model.think == "none" else _ALWAYS
         for name, value in (
             ("enable_thinking", outer),
             ("chat_template_kwargs.enable_thinking", inner),
         ):
-            if value is not None:
-                records.dropped(name, _NO_REASONING, value)
+            if value is not None and not (value and model.think == "always"):
+                records.dropped(name, reason, value)
         return {name: value for name, value in kwargs.items() if name != "enable_thinking"}
     if inner is not None and outer is not None and inner != outer:
         reason = "chat_template_kwargs.enable_thinking was sent too and decides."

@@ -83,6 +83,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         echo=isinstance(body, CompletionBody) and body.echo is True,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
+        continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
         adaptations=tuple(records.adaptations),
     )
     return Resolution(request, tuple(records.warnings))
