@@ -8,6 +8,8 @@ from flm.adaptation import Adaptation
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancel", "error"]
 Channel = Literal["content", "reasoning"]
+ThinkMode = Literal["none", "off", "on", "always"]
+"""How a model reasons: not at all, only when asked, unless told not to, or always."""
 
 
 # --- settings ----------------------------------------------------------------------------------
@@ -141,6 +143,7 @@ class GenerationRequest:
     echo: bool = False
     cache_prompt: bool = True
     constraint: OutputConstraint | None = None
+    continue_final_message: bool = False
     adaptations: tuple[Adaptation, ...] = ()
 
     @property
@@ -203,6 +206,23 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A part of a tool call of one choice, with the tokens it accounts for (as ``TextDelta``).
+
+    ``call_index`` counts the calls of the choice. ``id`` and ``name`` come with the first part of
+    a call and only there; the ``arguments`` of its parts add up to the JSON text of the whole.
+    """
+
+    index: int
+    call_index: int
+    id: str | None
+    name: str | None
+    arguments: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceDone:
     """The end of one choice. Nothing of that choice follows."""
 
@@ -239,6 +259,6 @@ class RequestDone:
     usage: Usage
 
 
-Event = PromptEcho | TextDelta | ChoiceDone | RequestDone
+Event = PromptEcho | TextDelta | ToolCallDelta | ChoiceDone | RequestDone
 """What the service yields for a request, in this order: echoes, deltas and ends of the choices
 interleaved, one RequestDone. A failure is an exception raised from the iterator."""

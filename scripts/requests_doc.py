@@ -61,7 +61,12 @@ tell. With `"adaptations": "refuse"` the first change of what you asked for is H
 OUTRO = """\
 ## Replies
 
-As OpenAI's, with these additions: `adaptations`, `reasoning_content` in messages and deltas of a
+As OpenAI's. Calls of tools stand in `message.tool_calls`, in a stream as deltas whose `arguments`
+add up to JSON text; `finish_reason` is `tool_calls` when the model ended its reply with whole calls.
+What looks like a call and is none stays in `content`, as the model wrote it. A model whose chat
+template knows no tools is told of them in the system message.
+
+Additions: `adaptations`, `reasoning_content` in messages and deltas of a
 model that reasons, `prompt_token_ids` and `choices[].token_ids` with `return_token_ids`, and in
 `usage` the server's own numbers (durations in seconds): `kv_token_occupancy_rate_percentage` (this
 request's tokens against the context), `active_kv_tokens` and `max_kv_token_capacity` (the KV pool),
@@ -71,6 +76,17 @@ an end-of-sequence token included. Log probabilities are those of the raw logits
 
 A stream sends `usage` only with `stream_options.include_usage`, as a last chunk without choices. A
 failure after a stream began is one `data: {"error": ...}` event, and no `[DONE]` follows.
+
+## Continuing a message
+
+With `continue_final_message: true` the reply goes on where the text of the last message, the
+assistant's, ends; `content` is the new text alone, with its white space. White space at the end of
+the message counts where the chat template keeps it. A model that reasons before it answers may take
+the message for the beginning of its thoughts: if it writes the tag that ends them, what came before
+is `reasoning_content`, and if it never does, all of it is `content`; a stream sends no text before
+that is known. It is HTTP 400 without a last assistant message that has text and no `tool_calls`,
+with `add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
+rewrites the text, and for models of the harmony format.
 
 ## Errors
 

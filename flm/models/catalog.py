@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from flm.errors import ModelFileError
 from flm.models.sources.base import Source
 from flm.models.sources.hub import HubSource
 from flm.models.sources.wheel import WheelSource
-from flm.types import SamplingParams
-
-Think = Literal["none", "off", "on", "always"]
-"""How a model reasons: not at all, only when asked, unless told not to, or always."""
+from flm.types import SamplingParams, ThinkMode
 
 LABELS = frozenset({"tools", "reasoning", "gated"})
 """``tools``: the model's own template knows them. ``gated``: its terms must be accepted first."""
@@ -45,7 +42,7 @@ class CatalogEntry:
     footprint_gb: float
     sampling: SamplingParams
     labels: tuple[str, ...] = ()
-    think: Think = "none"
+    think: ThinkMode = "none"
 
     def __post_init__(self) -> None:
         head, _, size = self.name.partition(":")
@@ -54,7 +51,7 @@ class CatalogEntry:
         _demand(lengths, self.name, "bad length")
         _demand(self.footprint_gb > 0, self.name, "bad footprint")
         _demand(set(self.labels) <= LABELS, self.name, "unknown label")
-        _demand(self.think in get_args(Think), self.name, "bad think")
+        _demand(self.think in get_args(ThinkMode), self.name, "bad think")
         reasons = "reasoning" in self.labels
         _demand(reasons == (self.think != "none"), self.name, "think and labels disagree")
 

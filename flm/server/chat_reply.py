@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.responses import Piece, ReplyHead, finite_logprob
+from flm.server.responses import CallPiece, Piece, ReplyHead, finite_logprob
 from flm.types import TokenLogprob
 
 
@@ -16,9 +16,12 @@ class ChatDialect:
         """A choice with its whole message."""
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": piece.content,
+            # OpenAI has null beside calls; a reply that says nothing is an empty string.
+            "content": None if piece.calls and not piece.content else piece.content,
             "refusal": None,
         }
+        if piece.calls:
+            message["tool_calls"] = [_call(call) for call in piece.calls]
         if piece.reasoning:
             message["reasoning_content"] = piece.reasoning
         return _choice(piece, head, "message", message)
@@ -40,7 +43,17 @@ def _delta(piece: Piece) -> dict[str, Any]:
         return {}
     if piece.reasoning:
         return {"reasoning_content": piece.reasoning}
+    if piece.calls:
+        return {"tool_calls": [{"index": call.index, **_call(call)} for call in piece.calls]}
     return {"content": piece.content}
+
+
+def _call(call: CallPiece) -> dict[str, Any]:
+    """A call, or in a stream a part of one: what stands where a call begins is not said again."""
+    if call.id is None:
+        return {"function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _choice(piece: Piece, head: ReplyHead, key: str, body: dict[str, Any]) -> dict[str, Any]:

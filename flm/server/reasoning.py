@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from flm.service import LoadedModel
 
 _NO_REASONING = "This model does not reason."
-_NO_SWITCH = "This model always reasons; its chat template has no switch."
-_SWITCHES = frozenset({"enable_thinking", "reasoning_effort"})
+_ALWAYS = "This model always reasons; that cannot be switched off."
 
 
 def sent_switches(
@@ -21,11 +20,10 @@ def sent_switches(
     """The sticky switches the body carries. The effort decides where both are sent, because it
     says more: none is off, every other one is on."""
     if not model.reasons:
-        _drop_all(body, _NO_REASONING, records)
+        _drop_all(body, records)
         return {}
-    if model.template_variables.isdisjoint(_SWITCHES):
-        _drop_all(body, _NO_SWITCH, records)
-        return {}
+    if model.think == "always":
+        return _sent_to_always(body, model, in_force, records)
     effort = _effort(body, in_force, records)
     if effort is not None:
         think = effort != "none"
@@ -42,11 +40,29 @@ def sent_switches(
     return {"think": body.think}
 
 
-def _drop_all(body: CommonBody, reason: str, records: Records) -> None:
+def _drop_all(body: CommonBody, records: Records) -> None:
     for name in ("think", "reasoning_effort"):
         value = getattr(body, name)
         if value is not None:
-            records.dropped(name, reason, value)
+            records.dropped(name, _NO_REASONING, value)
+
+
+def _sent_to_always(
+    body: CommonBody, model: "LoadedModel", in_force: Settings, records: Records
+) -> dict[str, Any]:
+    """What sticks on a model that always reasons: how much, if its template passes that on."""
+    if body.think is False:
+        records.dropped("think", _ALWAYS, False)
+    if not model.reads_effort:
+        if body.reasoning_effort is not None:
+            reason = "This model always reasons, and has no levels of it."
+            records.dropped("reasoning_effort", reason, body.reasoning_effort)
+        return {}
+    effort = _effort(body, in_force, records)
+    if effort == "none":
+        records.dropped("reasoning_effort", _ALWAYS, body.reasoning_effort)
+        return {}
+    return {} if effort is None else {"reasoning_effort": effort}
 
 
 def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | None:
@@ -77,13 +93,13 @@ def request_switch(
     kwargs = {name: value for name, value in given.items() if value is not None}
     inner = kwargs.get("enable_thinking")
     outer = body.enable_thinking
-    if not model.reasons or "enable_thinking" not in model.template_variables:
-        reason = _NO_SWITCH if model.reasons else _NO_REASONING
+    if model.think in ("none", "always"):
+        reason = _NO_REASONING if model.think == "none" else _ALWAYS
         for name, value in (
             ("enable_thinking", outer),
             ("chat_template_kwargs.enable_thinking", inner),
         ):
-            if value is not None:
+            if value is not None and not (value and model.think == "always"):
                 records.dropped(name, reason, value)
         return {name: value for name, value in kwargs.items() if name != "enable_thinking"}
     if inner is not None and outer is not None and inner != outer:

@@ -15,6 +15,7 @@ from flm.types import (
     RequestDone,
     TextDelta,
     TokenLogprob,
+    ToolCallDelta,
     Usage,
 )
 
@@ -52,6 +53,16 @@ class ReplyHead:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPiece:
+    """What was added to one tool call, or all of it. ``id`` and ``name`` stand where it begins."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of one choice: what one event added, or all of it. ``offset`` is where its first
     token begins in the choice's text, in characters."""
@@ -59,6 +70,7 @@ class Piece:
     index: int
     content: str = ""
     reasoning: str = ""
+    calls: tuple[CallPiece, ...] = ()
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     offset: int = 0
@@ -67,7 +79,7 @@ class Piece:
     def shows(self, head: ReplyHead) -> bool:
         """True when a client would see that it came. An end-of-sequence token, for one, has no
         text; only who asked for token ids or log probabilities sees it."""
-        has_text = bool(self.content or self.reasoning or self.finish_reason)
+        has_text = bool(self.content or self.reasoning or self.calls or self.finish_reason)
         return has_text or bool(self.logprobs) or (head.with_token_ids and bool(self.token_ids))
 
 
@@ -86,12 +98,21 @@ class Dialect(Protocol):
         """The choices of the chunks that ``piece`` becomes, one a chunk."""
 
 
-def piece_of(event: PromptEcho | TextDelta | ChoiceDone, offset: int = 0) -> Piece:
+def piece_of(event: PromptEcho | TextDelta | ToolCallDelta | ChoiceDone, offset: int = 0) -> Piece:
     """What ``event`` adds to its choice."""
     if isinstance(event, ChoiceDone):
         return Piece(event.index, finish_reason=event.finish_reason)
     if isinstance(event, PromptEcho):
         return Piece(event.index, event.text, logprobs=event.logprobs, offset=offset)
+    if isinstance(event, ToolCallDelta):
+        call = CallPiece(event.call_index, event.id, event.name, event.arguments)
+        return Piece(
+            event.index,
+            calls=(call,),
+            token_ids=event.token_ids,
+            logprobs=event.logprobs,
+            offset=offset,
+        )
     is_reasoning = event.channel == "reasoning"
     return Piece(
         index=event.index,
@@ -109,9 +130,21 @@ def fold(index: int, pieces: Sequence[Piece]) -> Piece:
         index=index,
         content="".join(piece.content for piece in pieces),
         reasoning="".join(piece.reasoning for piece in pieces),
+        calls=_fold_calls([call for piece in pieces for call in piece.calls]),
         token_ids=tuple(token_id for piece in pieces for token_id in piece.token_ids),
         logprobs=tuple(entry for piece in pieces for entry in piece.logprobs),
         finish_reason=next((item.finish_reason for item in pieces if item.finish_reason), None),
+    )
+
+
+def _fold_calls(parts: Sequence[CallPiece]) -> tuple[CallPiece, ...]:
+    """The parts of each call as one, in the order in which the calls began."""
+    by_index: dict[int, list[CallPiece]] = {}
+    for part in parts:
+        by_index.setdefault(part.index, []).append(part)
+    return tuple(
+        CallPiece(index, own[0].id, own[0].name, "".join(part.arguments for part in own))
+        for index, own in by_index.items()
     )
 
 

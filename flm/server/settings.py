@@ -84,6 +84,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         echo=isinstance(body, CompletionBody) and body.echo is True,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
+        continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
         adaptations=tuple(records.adaptations),
     )
     return Resolution(request, tuple(records.warnings))
@@ -229,16 +230,6 @@ def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: 
     if not isinstance(body, ChatBody):
         return
     variables = model.template_variables
-    if _tools(body) and "tools" not in variables:
-        records.dropped("tools", "The chat template of this model knows no tools.")
-    elif _tools(body):
-        reason = "The model is shown the tools; a call it writes comes back as text for now."
-        records.substituted("tools", reason, None, None)
-    if not model.reads_tool_calls:
-        for index, message in enumerate(body.messages):
-            if getattr(message, "tool_calls", None):
-                reason = "The chat template of this model shows no tool calls of earlier turns."
-                records.dropped(f"messages[{index}].tool_calls", reason)
     given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
     for name, value in given.items():
         if value is not None and name not in {*variables, "enable_thinking"}:

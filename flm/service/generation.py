@@ -15,7 +15,9 @@ from flm.engine.protocol import (
 )
 from flm.service.echo import prompt_echo, token_logprob
 from flm.service.models import LoadedModel, Prepared
+from flm.service.prepare import may_reason
 from flm.sticky import Snapshot
+from flm.text.parsers import ReplyShape
 from flm.text.pipeline import OutputPipeline
 from flm.types import ChoiceDone, Event, FinishReason, RequestDone, Usage
 
@@ -134,10 +136,11 @@ class Generation:
         choice.end = event
         if choice.is_told:
             return ()
-        events: deque[Event] = deque(choice.pipeline.flush())
+        pipeline = choice.pipeline
+        events: deque[Event] = deque(pipeline.flush())
         # A stop string can also be completed by the text that only the end sets free.
-        stopped = choice.pipeline.is_stopped
-        events.append(_told(choice, "stop" if stopped else _reason(event)))
+        reason = "stop" if pipeline.is_stopped else _reason(event, pipeline)
+        events.append(_told(choice, reason))
         return events
 
     # --- counts --------------------------------------------------------------------------------
@@ -169,7 +172,14 @@ def _pipeline(model: LoadedModel, prepared: Prepared, index: int) -> OutputPipel
         index=index,
         tokenizer=model.tokenizer,
         stops=request.stop,
-        parser=model.make_parser(prepared.rendered),
+        parser=model.make_parser(
+            ReplyShape(
+                prompt=prepared.rendered,
+                tools=request.tools,
+                continues=request.continue_final_message,
+                may_reason=may_reason(model, request),
+            )
+        ),
     )
 
 
@@ -178,8 +188,12 @@ def _told(choice: _Choice, reason: FinishReason) -> ChoiceDone:
     return ChoiceDone(choice.pipeline.index, reason)
 
 
-def _reason(event: Finished) -> FinishReason:
-    return "cancel" if event.reason == "abort" else event.reason
+def _reason(event: Finished, pipeline: OutputPipeline) -> FinishReason:
+    if event.reason == "abort":
+        return "cancel"
+    # A broken call must not look like one that can be answered.
+    has_calls = 0 < pipeline.num_calls == pipeline.num_whole_calls
+    return "tool_calls" if has_calls and event.reason == "stop" else event.reason
 
 
 def _ended_by_failure(request: EngineRequest) -> Finished:

@@ -8,10 +8,10 @@ from flm.adaptation import Adaptation
 from flm.engine.protocol import EngineClient
 from flm.sticky import StickyStore
 from flm.text.grammar import CompiledGrammar, GrammarCompiler
-from flm.text.parsers import Parser, ReasoningStyle
+from flm.text.parsers import OutputStyle, Parser, ReasoningStyle, ReplyShape, make_parser
 from flm.text.template import ChatTemplate
 from flm.text.tokenizer import Tokenizer
-from flm.types import GenerationRequest, Settings
+from flm.types import GenerationRequest, Settings, ThinkMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class LoadedModel:
     """A model that can answer: its text tools, its engine and the settings that stick to it.
 
     ``chunk_lengths`` says how a number of new prompt tokens is split into prefill chunks;
-    ``make_parser`` builds the reader of one reply from the rendered prompt (None for a raw one).
-    ``load_duration`` is in seconds.
+    ``output`` is what the model writes besides text. ``think`` says how it reasons, and
+    ``reads_effort`` that its template knows levels of that. ``load_duration`` is in seconds.
     """
 
     info: ModelInfo
@@ -54,9 +54,10 @@ class LoadedModel:
     store: StickyStore
     load_duration: float
     chunk_lengths: Callable[[int], tuple[int, ...]]
-    make_parser: Callable[[str | None], Parser]
+    output: OutputStyle
     grammars: GrammarCompiler
-    reasoning: ReasoningStyle | None
+    think: ThinkMode
+    reads_effort: bool
 
     @property
     def model_id(self) -> str:
@@ -76,14 +77,18 @@ class LoadedModel:
         return self.template.variables
 
     @property
-    def reads_tool_calls(self) -> bool:
-        """True when the chat template shows the tool calls of earlier turns."""
-        return self.template.reads_tool_calls
-
-    @property
     def reasons(self) -> bool:
         """True when the model can think before it answers."""
         return self.info.reasons
+
+    @property
+    def reasoning(self) -> ReasoningStyle | None:
+        """The tags of its reasoning, if it may write any."""
+        return self.output.reasoning
+
+    def make_parser(self, reply: ReplyShape) -> Parser:
+        """A reader for one reply."""
+        return make_parser(self.output, reply)
 
 
 class ModelLibrary(Protocol):

@@ -58,13 +58,31 @@ def renders_alike(one: Settings, other: Settings) -> bool:
 
 
 def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
-    rendered = model.template.render(
-        request.messages if request.messages is not None else (),
-        tools=request.tools,
-        add_generation_prompt=True,
-        kwargs=_template_kwargs(request),
-    )
+    messages = request.messages if request.messages is not None else ()
+    kwargs = _template_kwargs(request)
+    if request.continue_final_message:
+        _check_continuable(model)
+        rendered = model.template.render_continued(messages, tools=request.tools, kwargs=kwargs)
+    else:
+        rendered = model.template.render(messages, tools=request.tools, kwargs=kwargs)
     return _Prompts(rendered.text, (tuple(rendered.ids),))
+
+
+def _check_continuable(model: LoadedModel) -> None:
+    if model.output.tools == "harmony":
+        raise InvalidRequestError(
+            "continue_final_message does not work with this model: it writes its messages in "
+            "channels, and no reply can begin inside of one.",
+            param="continue_final_message",
+        )
+
+
+def may_reason(model: LoadedModel, request: GenerationRequest) -> bool:
+    """True when the model thinks before it answers this request."""
+    if model.think in ("none", "always"):
+        return model.think == "always"
+    switch = request.template_kwargs.get("enable_thinking")
+    return (request.settings.think if switch is None else switch) is not False
 
 
 def _template_kwargs(request: GenerationRequest) -> dict[str, Any]:

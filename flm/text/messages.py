@@ -4,6 +4,7 @@ The order of the rules is the order of ``normalise``: text parts are joined, dev
 system, an assistant's earlier reasoning is left out, neighbours of one role are merged.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -64,6 +65,31 @@ def fold_system(messages: Sequence[Message]) -> list[Message]:
 def with_string_arguments(messages: Sequence[Message]) -> list[Message]:
     """Tool calls with their arguments as JSON text, for templates that print them as they are."""
     return [_map_calls(message, _arguments_as_text) for message in messages]
+
+
+def with_short_ids(messages: Sequence[Message]) -> list[Message]:
+    """Tool calls and results under ids of nine letters and digits, which is all that the templates
+    of some models accept. The same id always becomes the same."""
+    return [_with_short_ids(message) for message in messages]
+
+
+def _with_short_ids(message: Message) -> Message:
+    changed = dict(message)
+    if isinstance(message.get("tool_call_id"), str):
+        changed["tool_call_id"] = _short_id(message["tool_call_id"])
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        changed["tool_calls"] = [
+            {**call, "id": _short_id(call["id"])} if isinstance(call.get("id"), str) else call
+            for call in calls
+        ]
+    return changed
+
+
+def _short_id(text: str) -> str:
+    if len(text) == 9 and text.isascii() and text.isalnum():
+        return text
+    return hashlib.blake2s(text.encode("utf-8", "surrogatepass")).hexdigest()[:9]
 
 
 # --- one message -------------------------------------------------------------------------------

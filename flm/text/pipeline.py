@@ -5,15 +5,18 @@ be beginning. A token is reported with the delta that settles its last character
 reported never runs ahead of what can be shown.
 """
 
+import secrets
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flm.text.detokenize import Detokenizer
-from flm.text.parsers.base import Parser, Piece
+from flm.text.parsers.base import CallPart, Parser, Piece
 from flm.text.stop import StopMatcher
 from flm.text.tokenizer import Tokenizer
-from flm.types import Channel, TextDelta, TokenLogprob
+from flm.types import Channel, TextDelta, TokenLogprob, ToolCallDelta
+
+Delta = TextDelta | ToolCallDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,11 @@ class _Token:
 class OutputPipeline:
     """One choice of a reply.
 
-    Stop strings match the answer only. When one matches, the text ends before it, ``is_stopped``
-    is True, and the tokens behind the one that completed it are not reported. ``num_tokens``
-    counts the reported ones, ``num_reasoning_tokens`` those of them in the reasoning channel (its
-    tags included).
+    Stop strings match the answer only, not reasoning and not tool calls. When one matches, the
+    text ends before it, ``is_stopped`` is True, and the tokens behind the one that completed it
+    are not reported. ``num_tokens`` counts the reported ones, ``num_reasoning_tokens`` those of
+    them in the reasoning channel (its tags included). ``num_calls`` and ``num_whole_calls`` count
+    the tool calls that have begun, and of them those that are complete and well formed.
     """
 
     def __init__(
@@ -47,15 +51,22 @@ class OutputPipeline:
         self.is_stopped = False
         self.num_tokens = 0
         self.num_reasoning_tokens = 0
-        self._detokenizer = Detokenizer(tokenizer, skip_control=skip_control)
+        self.num_calls = 0
+        self.num_whole_calls = 0
+        shown = (tokenizer.control_id(marker) for marker in parser.markers)
+        self._detokenizer = Detokenizer(
+            tokenizer,
+            skip_control=skip_control,
+            shown_ids=frozenset(token_id for token_id in shown if token_id is not None),
+        )
         self._parser = parser
         self._matcher = StopMatcher(stops)
         self._waiting: deque[_Token] = deque()
         self._num_chars = 0  # output characters so far
         self._num_parsed = 0  # of them, those the parser has understood
-        self._deltas: list[TextDelta] = []
+        self._deltas: list[Delta] = []
 
-    def feed(self, token_id: int, logprob: TokenLogprob | None = None) -> list[TextDelta]:
+    def feed(self, token_id: int, logprob: TokenLogprob | None = None) -> list[Delta]:
         """Take one token in; give out what it settles. After a stop, nothing."""
         if self.is_stopped:
             return []
@@ -69,7 +80,7 @@ class OutputPipeline:
             self._emit(self._parser.channel, "", self._num_settled)
         return self._taken()
 
-    def flush(self) -> list[TextDelta]:
+    def flush(self) -> list[Delta]:
         """The end of the reply: everything held back, and every token not yet reported."""
         if self.is_stopped:
             return []
@@ -95,10 +106,13 @@ class OutputPipeline:
             if piece.channel == "content" and piece.text:
                 self._match(piece)
             else:
-                # A stop string does not reach across markup or reasoning.
+                # A stop string does not reach across markup, reasoning or a call.
                 self._release_held()
                 self._num_parsed += piece.raw_len
-                self._emit(piece.channel, piece.text, self._num_settled)
+                if piece.call is None:
+                    self._emit(piece.channel, piece.text, self._num_settled)
+                else:
+                    self._emit_call(piece.call, self._num_settled)
 
     def _match(self, piece: Piece) -> None:
         start = self._num_settled
@@ -126,10 +140,31 @@ class OutputPipeline:
 
     def _emit(self, channel: Channel, text: str, num_settled: int) -> None:
         """A delta with the tokens whose characters are settled."""
+        self._add(channel, text, self._settled_tokens(num_settled))
+
+    def _emit_call(self, part: CallPart, num_settled: int) -> None:
+        tokens = self._settled_tokens(num_settled)
+        self.num_tokens += len(tokens)
+        is_first = part.name is not None
+        self.num_calls += is_first
+        self.num_whole_calls += part.is_last
+        self._append(
+            ToolCallDelta(
+                index=self.index,
+                call_index=part.index,
+                id=f"call_{secrets.token_hex(12)}" if is_first else None,
+                name=part.name,
+                arguments=part.arguments,
+                token_ids=_ids(tokens),
+                logprobs=_logprobs(tokens),
+            )
+        )
+
+    def _settled_tokens(self, num_settled: int) -> list[_Token]:
         tokens: list[_Token] = []
         while self._waiting and self._waiting[0].end <= num_settled:
             tokens.append(self._waiting.popleft())
-        self._add(channel, text, tokens)
+        return tokens
 
     def _add(self, channel: Channel, text: str, tokens: Sequence[_Token]) -> None:
         if not text and not tokens:
@@ -137,27 +172,36 @@ class OutputPipeline:
         self.num_tokens += len(tokens)
         if channel == "reasoning":
             self.num_reasoning_tokens += len(tokens)
-        delta = TextDelta(
-            index=self.index,
-            text=text,
-            channel=channel,
-            token_ids=tuple(token.token_id for token in tokens),
-            logprobs=tuple(token.logprob for token in tokens if token.logprob is not None),
-        )
-        if self._deltas and self._deltas[-1].channel == channel:
-            delta = _joined(self._deltas.pop(), delta)
-        self._deltas.append(delta)
+        self._append(TextDelta(self.index, text, channel, _ids(tokens), _logprobs(tokens)))
 
-    def _taken(self) -> list[TextDelta]:
+    def _append(self, delta: Delta) -> None:
+        joined = _joined(self._deltas[-1], delta) if self._deltas else None
+        if joined is None:
+            self._deltas.append(delta)
+        else:
+            self._deltas[-1] = joined
+
+    def _taken(self) -> list[Delta]:
         deltas, self._deltas = self._deltas, []
         return deltas
 
 
-def _joined(one: TextDelta, other: TextDelta) -> TextDelta:
-    return TextDelta(
-        index=one.index,
-        text=one.text + other.text,
-        channel=one.channel,
-        token_ids=one.token_ids + other.token_ids,
-        logprobs=one.logprobs + other.logprobs,
-    )
+def _ids(tokens: Sequence[_Token]) -> tuple[int, ...]:
+    return tuple(token.token_id for token in tokens)
+
+
+def _logprobs(tokens: Sequence[_Token]) -> tuple[TokenLogprob, ...]:
+    return tuple(token.logprob for token in tokens if token.logprob is not None)
+
+
+def _joined(one: Delta, other: Delta) -> Delta | None:
+    """Two deltas as one, where the second goes on with what the first said."""
+    token_ids, logprobs = one.token_ids + other.token_ids, one.logprobs + other.logprobs
+    if isinstance(one, ToolCallDelta):
+        if not isinstance(other, ToolCallDelta) or other.call_index != one.call_index:
+            return None
+        arguments = one.arguments + other.arguments
+        return replace(one, arguments=arguments, token_ids=token_ids, logprobs=logprobs)
+    if not isinstance(other, TextDelta) or other.channel != one.channel:
+        return None
+    return replace(one, text=one.text + other.text, token_ids=token_ids, logprobs=logprobs)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,16 @@ import jinja2.meta
 
 from flm.errors import InvalidRequestError
 from flm.log import logger
+from flm.text.continuation import continued
 from flm.text.jinja import TemplateRefusalError, compile_template, environment, run
-from flm.text.messages import Message, fold_system, normalise, with_string_arguments
+from flm.text.messages import (
+    Message,
+    fold_system,
+    normalise,
+    with_short_ids,
+    with_string_arguments,
+)
+from flm.text.parsers.dialects import ToolDialect, detect_tool_dialect
 from flm.text.provenance import (
     Change,
     RequestText,
@@ -22,6 +30,7 @@ from flm.text.provenance import (
     template_names,
 )
 from flm.text.tokenizer import Tokenizer, check_text
+from flm.text.tool_prompt import has_calls, with_calls_as_text, with_tools_described
 from flm.types import TokenizerData
 
 CHATML = (
@@ -87,8 +96,7 @@ class ChatTemplate:
 
     ``source`` is the template's text; None gives a documented default. ``named`` are further
     templates of the same model, of which ``tool_use`` is taken when a request has tools.
-    ``variables`` are the names they read from outside; ``reads_tool_calls`` says whether they show
-    the calls of earlier turns.
+    ``variables`` are the names they read from outside.
 
     Raises:
         ModelFileError: a template's text cannot be read.
@@ -110,7 +118,6 @@ class ChatTemplate:
 
         templates = {self._main, self._with_tools}
         self.variables = frozenset().union(*(template.variables for template in templates))
-        self.reads_tool_calls = any(template.reads_tool_calls for template in templates)
 
     @classmethod
     def from_data(cls, data: TokenizerData, tokenizer: Tokenizer) -> "ChatTemplate":
@@ -120,6 +127,12 @@ class ChatTemplate:
             ModelFileError: a template's text cannot be read.
         """
         return cls(data.chat_template, tokenizer, named=data.named_templates)
+
+    @property
+    def tool_dialect(self) -> ToolDialect:
+        """How the model writes tool calls. Hermes, when its template knows no tools."""
+        template = self._with_tools
+        return detect_tool_dialect(template.source) if template.knows_tools else "hermes"
 
     def render(
         self,
@@ -132,72 +145,108 @@ class ChatTemplate:
         """The prompt of ``messages``.
 
         It begins with BOS if the template writes one, as in transformers; the default templates
-        leave that to the tokenizer's own wish.
+        leave that to the tokenizer's own wish. Tools, calls and results are written as text where
+        the template knows none.
 
         Raises:
             InvalidRequestError: the messages are malformed or the template refuses them.
         """
-        variables = {} if kwargs is None else kwargs
-        _check_names(variables)
-        inputs = _Inputs(normalise(messages), list(tools), variables, add_generation_prompt)
-        template = self._with_tools if tools else self._main
-        prompt = template.render(inputs)
+        inputs = _Inputs(
+            normalise(messages), list(tools), _variables(kwargs), add_generation_prompt
+        )
+        return self._prompt(self._render(inputs))
+
+    def render_continued(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> RenderedPrompt:
+        """The prompt that goes on where the text of the last message ends (see continuation.py).
+
+        Raises:
+            InvalidRequestError: as ``render``, or the text is not found in the rendered chat.
+        """
+        variables = _variables(kwargs)
+
+        def render(messages: Sequence[Message], add_generation_prompt: bool) -> str:
+            return self._render(
+                _Inputs(list(messages), list(tools), variables, add_generation_prompt)
+            )
+
+        return self._prompt(continued(render, normalise(messages)))
+
+    def _render(self, inputs: _Inputs) -> str:
+        template = self._with_tools if inputs.tools else self._main
+        messages = inputs.messages
+        if has_calls(messages) and not (template.knows_calls or template.knows_tools):
+            messages = with_calls_as_text(messages)
+        if inputs.tools and not template.knows_tools:
+            messages = with_tools_described(messages, inputs.tools)
+            return template.render(replace(inputs, messages=messages, tools=[]))
+        return template.render(replace(inputs, messages=messages))
+
+    def _prompt(self, private: str) -> RenderedPrompt:
+        ids = self._tokenizer.encode_private(private)
         if self.is_default:
-            return RenderedPrompt(prompt.text, tuple(self._tokenizer.with_bos(list(prompt.ids))))
-        return prompt
+            ids = self._tokenizer.with_bos(ids)
+        return RenderedPrompt(self._tokenizer.to_public(private), tuple(ids))
 
 
 class _Template:
     """One template's text, compiled."""
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
-        self._source = source
+        self.source = source
         self._tokenizer = tokenizer
         self._env = environment()
         self._compiled = compile_template(self._env, source)
         parsed = self._env.parse(source)
         self._text = RequestText(template_names(parsed))
         self.variables = frozenset(jinja2.meta.find_undeclared_variables(parsed))
-        self.reads_tool_calls = "tool_calls" in source
 
-    def render(self, inputs: _Inputs) -> RenderedPrompt:
-        """Render, falling back where the template knows no system role."""
+    def render(self, inputs: _Inputs) -> str:
+        """The text in which control tokens stand under their private names.
+
+        What a template refuses is tried in the forms that it may accept: without a system role,
+        with short ids of calls.
+        """
         if self._wants_text_arguments and any("tool_calls" in m for m in inputs.messages):
-            inputs = _with_messages(inputs, with_string_arguments(inputs.messages))
+            inputs = replace(inputs, messages=with_string_arguments(inputs.messages))
         try:
             return self._render(inputs)
         except TemplateRefusalError as refusal:
-            return self._render_folded(inputs, refusal)
+            return self._render_adjusted(inputs, refusal)
 
-    def _render_folded(self, inputs: _Inputs, refusal: TemplateRefusalError) -> RenderedPrompt:
-        folded = fold_system(inputs.messages)
-        try:
-            if folded != inputs.messages:
-                return self._render(_with_messages(inputs, folded))
-        except _UNRENDERABLE:
-            pass  # the refusal of the messages as they were sent says more
+    def _render_adjusted(self, inputs: _Inputs, refusal: TemplateRefusalError) -> str:
+        tried = [inputs.messages]
+        for adjust in (with_short_ids, fold_system, lambda m: fold_system(with_short_ids(m))):
+            messages = adjust(inputs.messages)
+            if messages in tried:
+                continue
+            tried.append(messages)
+            try:
+                return self._render(replace(inputs, messages=messages))
+            except _UNRENDERABLE:
+                pass  # the refusal of the messages as they were sent says more
         raise InvalidRequestError(
             f"The model's chat template refuses these messages: {refusal}", param="messages"
         ) from refusal
 
-    def _render(self, inputs: _Inputs) -> RenderedPrompt:
+    def _render(self, inputs: _Inputs) -> str:
         plain = self._run(self._compiled, inputs, self._markers)
         check_text(plain)
         shading = self._shaded(inputs)
         if shading is not None and shading.lifted == plain:
-            private = shading.shade.lift(self._tokenizer.to_private(shading.shaded))
-            return self._prompt(private)
+            return shading.shade.lift(self._tokenizer.to_private(shading.shaded))
         private = self._run(self._named_compiled, inputs, self._private_markers)
         if not self._tokenizer.find_markers(private) or not self._builds_markers(inputs):
-            return self._prompt(private)
+            return private
         found = self._tokenizer.find_markers(plain)
         if shading is None or self._tokenizer.find_markers(shading.shaded) != found:
             raise _inseparable(found)
-        return self._prompt(self._tokenizer.to_private(plain))
-
-    def _prompt(self, private: str) -> RenderedPrompt:
-        ids = self._tokenizer.encode_private(private)
-        return RenderedPrompt(self._tokenizer.to_public(private), tuple(ids))
+        return self._tokenizer.to_private(plain)
 
     def _run(self, template: jinja2.Template, inputs: _Inputs, markers: Mapping[str, str]) -> str:
         variables = {
@@ -238,7 +287,7 @@ class _Template:
 
     @cached_property
     def _named_compiled(self) -> jinja2.Template:
-        tree = name_markers(self._env.parse(self._source), self._tokenizer.to_private)
+        tree = name_markers(self._env.parse(self.source), self._tokenizer.to_private)
         return compile_template(self._env, tree)
 
     @cached_property
@@ -253,7 +302,28 @@ class _Template:
     def _private_markers(self) -> dict[str, str]:
         return {name: self._tokenizer.to_private(text) for name, text in self._markers.items()}
 
-    # --- tool calls ----------------------------------------------------------------------------
+    # --- tools ---------------------------------------------------------------------------------
+
+    @cached_property
+    def knows_tools(self) -> bool:
+        """True when the template shows the tools of a request to the model."""
+        function = {"name": "probe_name", "description": "probe", "parameters": {}}
+        user: Message = {"role": "user", "content": "probe"}
+        system: Message = {"role": "system", "content": "probe"}
+        for messages in ([user], [system, user]):
+            inputs = _Inputs(messages, [{"type": "function", "function": function}], {}, True)
+            try:
+                if "probe_name" in self._run(self._compiled, inputs, self._markers):
+                    return True
+            except _UNRENDERABLE:
+                continue
+        return False
+
+    @cached_property
+    def knows_calls(self) -> bool:
+        """True when the template shows the calls of earlier turns."""
+        probes = (self._probe({"probe": "value"}), self._probe('{"probe": "value"}'))
+        return any(text is not None and "value" in text for text in probes)
 
     @cached_property
     def _wants_text_arguments(self) -> bool:
@@ -277,10 +347,6 @@ class _Template:
             return None
 
 
-def _with_messages(inputs: _Inputs, messages: list[Message]) -> _Inputs:
-    return _Inputs(messages, inputs.tools, inputs.kwargs, inputs.add_generation_prompt)
-
-
 def _inseparable(markers: Sequence[str]) -> InvalidRequestError:
     return InvalidRequestError(
         "The model's chat template rewrites the text of these messages and builds its own markup "
@@ -290,13 +356,15 @@ def _inseparable(markers: Sequence[str]) -> InvalidRequestError:
     )
 
 
-def _check_names(kwargs: Mapping[str, Any]) -> None:
+def _variables(kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    kwargs = {} if kwargs is None else kwargs
     taken = sorted(_OWN_VARIABLES & kwargs.keys())
     if taken:
         raise InvalidRequestError(
             f"chat_template_kwargs cannot set {', '.join(taken)}; the server does.",
             param="chat_template_kwargs",
         )
+    return kwargs
 
 
 def _default_source(tokenizer: Tokenizer) -> str:

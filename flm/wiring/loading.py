@@ -22,10 +22,11 @@ from flm.prefill.plan import chunk_lengths
 from flm.service.models import LoadedModel, ModelInfo
 from flm.sticky import StickyStore
 from flm.text.grammar import GrammarCompiler, Sandbox, vocabulary_of
-from flm.text.parsers import ReasoningStyle, detect_reasoning, make_parser
+from flm.text.parsers import THINK, OutputStyle, ReasoningStyle, detect_reasoning
 from flm.text.template import ChatTemplate
+from flm.text.thinking import probe_thinking, reads_effort
 from flm.text.tokenizer import Tokenizer
-from flm.types import SamplingParams, Settings
+from flm.types import SamplingParams, Settings, ThinkMode
 from flm.wiring.numerics import BLOCK_SIZE, Numerics, choose_numerics, num_pool_blocks
 
 OWNER = "flm"
@@ -80,15 +81,30 @@ class Opened:
             device=None,
             exact=None,
             vocab_size=None,
-            reasons=self.reasoning is not None,
+            reasons=self.think != "none",
             defaults=self.defaults(),
         )
 
     @property
+    def think(self) -> ThinkMode:
+        """How the model reasons: as the catalogue says, else as its chat template shows."""
+        entry, source = self.model.entry, self.files.tokenizer.chat_template
+        if entry is not None:
+            return entry.think
+        return "none" if source is None else probe_thinking(source)
+
+    @property
     def reasoning(self) -> ReasoningStyle | None:
-        """How the model thinks before it answers, by its chat template."""
-        source = self.files.tokenizer.chat_template
-        return None if source is None else detect_reasoning(source)
+        """The tags around its reasoning.
+
+        A template may know tags and not show that the model always writes them; so where the
+        catalogue knows nothing of the model, they are looked for.
+        """
+        entry, source = self.model.entry, self.files.tokenizer.chat_template
+        if entry is not None and entry.think == "none":
+            return None
+        found = None if source is None else detect_reasoning(source)
+        return THINK if found is None and self.think != "none" else found
 
     def defaults(self) -> Settings:
         """The settings of a request that sends none: the family's, else the files' own."""
@@ -96,10 +112,8 @@ class Opened:
         if sampling is None:
             own: dict[str, Any] = dict(self.files.sampling)
             sampling = replace(SamplingParams(), **own)
-        style, entry = self.reasoning, self.model.entry
-        if style is None:
-            return Settings(sampling)
-        return Settings(sampling, think=True if entry is None else entry.think != "off")
+        think = self.think
+        return Settings(sampling, think=None if think == "none" else think != "off")
 
     def _listed_context_len(self) -> int:
         try:
@@ -137,9 +151,10 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
         store=StickyStore(info.defaults),
         load_duration=time.monotonic() - start,
         chunk_lengths=partial(chunk_lengths, chunk_len=opened.chunk_len),
-        make_parser=partial(make_parser, opened.reasoning),
+        output=OutputStyle(opened.reasoning, template.tool_dialect),
         grammars=GrammarCompiler(vocabulary_of(tokenizer), sandbox),
-        reasoning=opened.reasoning,
+        think=opened.think,
+        reads_effort=reads_effort(template.source),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from flm.server.context import ServerContext
 from flm.server.schemas.chat import ChatBody
-from tests.server.conftest import TOOL, in_process, post, records
+from tests.server.conftest import in_process, post, records
 from tests.support.fake_service import FakeService
 
 pytestmark = pytest.mark.anyio
@@ -186,51 +186,13 @@ async def test_the_server_sets_the_default_mode(service: FakeService) -> None:
         assert records(await post(client, x=1, adaptations="note")).keys() == {"x"}
 
 
-async def test_what_the_chat_template_leaves_out_is_told(
-    client: httpx.AsyncClient, service: FakeService
+async def test_a_variable_the_chat_template_does_not_read_is_told(
+    client: httpx.AsyncClient,
 ) -> None:
-    service.current.template_variables = frozenset({"messages"})
-    service.current.reads_tool_calls = False
-    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    body = {
-        "messages": [
-            {"role": "user", "content": "hi"},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "content": "1", "tool_call_id": "call_1"},
-        ],
-        "tools": [TOOL],
-        "chat_template_kwargs": {"enable_thinkng": True},
-    }
-    expected = ["messages[1].tool_calls", "tools", "chat_template_kwargs.enable_thinkng"]
-    assert [*records(await post(client, **body))] == expected
+    body = {"chat_template_kwargs": {"enable_thinkng": True}}
+    assert [*records(await post(client, **body))] == ["chat_template_kwargs.enable_thinkng"]
     refused = await post(client, **body, adaptations="refuse")
-    assert refused.json()["error"]["param"] == expected[0]
-    assert "tools" not in records(await post(client, tools=[TOOL], tool_choice="none"))
-
-
-async def test_tools_come_back_as_text_for_now(client: httpx.AsyncClient) -> None:
-    listed = records(await post(client, tools=[TOOL], parallel_tool_calls=False))
-    actions = {name: entry["action"] for name, entry in listed.items()}
-    assert actions == {"tools": "substituted", "parallel_tool_calls": "dropped"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
-        ({"think": False}, "think"),
-        ({"reasoning_effort": "none"}, "reasoning_effort"),
-        ({"enable_thinking": False}, "enable_thinking"),
-    ],
-)
-async def test_a_model_that_always_reasons_has_no_switch(
-    client: httpx.AsyncClient, service: FakeService, fields: dict[str, Any], name: str
-) -> None:
-    service.current.reasons = True
-    service.current.template_variables = frozenset({"messages"})
-    entry = records(await post(client, **fields))[name]
-    assert entry["action"] == "dropped"
-    assert "always reasons" in entry["reason"]
-    assert "think" not in service.requests[-1].sent
+    assert refused.json()["error"]["param"] == "chat_template_kwargs.enable_thinkng"
 
 
 async def test_a_limit_of_zero_or_below_is_no_limit(

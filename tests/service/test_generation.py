@@ -12,7 +12,7 @@ from flm.errors import EngineDeadError
 from flm.service import Generation, Prepared
 from flm.service.requests import engine_requests
 from flm.sticky import Snapshot
-from flm.text.parsers import PlainParser
+from flm.text.parsers import PlainParser, ReplyShape
 from flm.text.tokenizer import Tokenizer
 from flm.types import (
     ChoiceDone,
@@ -68,7 +68,9 @@ class Model:
     def __init__(self) -> None:
         self.engine = ScriptedEngine()
 
-    def make_parser(self, _prompt: str | None) -> PlainParser:
+    think = "none"
+
+    def make_parser(self, _reply: ReplyShape) -> PlainParser:
         return PlainParser()
 
 

@@ -17,6 +17,7 @@ from flm.types import (
     RequestDone,
     Settings,
     TextDelta,
+    ThinkMode,
     TokenLogprob,
     TopLogprob,
     Usage,
@@ -41,6 +42,8 @@ class FakeInfo:
     exact: bool | None = True
     vocab_size: int | None = VOCAB_SIZE
     reasons: bool = False
+    think: ThinkMode = "on"
+    reads_effort: bool = False
     defaults: Settings = field(default_factory=Settings)
 
 
@@ -65,7 +68,8 @@ class FakeModel:
         self.vocab_size = VOCAB_SIZE
         self.reasons = info.reasons
         self.template_variables = frozenset({"messages", "tools", "enable_thinking", "x"})
-        self.reads_tool_calls = True
+        self.think: ThinkMode = info.think if info.reasons else "none"
+        self.reads_effort = info.reads_effort
 
     @property
     def model_id(self) -> str:

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from flm.errors import InvalidRequestError
 from flm.server.schemas.common import CommonBody
+from flm.server.schemas.continuation import check_continuable
 from flm.server.schemas.messages import AssistantMessage, Message
 from flm.server.schemas.tools import (
     TOOL_CHOICE_SCHEMA,
@@ -43,10 +44,12 @@ class ChatBody(CommonBody):
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Variables of the chat template, for this request only."
     )
-    add_generation_prompt: bool | None = Field(None, description="No effect, no record.")
-    continue_final_message: Annotated[
-        bool | None, WithJsonSchema({"enum": [False, None], "description": "Not supported yet."})
-    ] = None
+    add_generation_prompt: bool | None = Field(
+        None, description="No effect, no record; true cannot go with continue_final_message."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="Go on where the last message, an assistant's, ends."
+    )
 
     @field_validator("messages")
     @classmethod
@@ -71,15 +74,22 @@ class ChatBody(CommonBody):
                 raise InvalidRequestError(f"{param} must be a boolean.", param=param)
         return kwargs
 
-    @field_validator("continue_final_message")
+    @model_validator(mode="before")
     @classmethod
-    def _not_yet(cls, value: bool | None) -> bool | None:
-        if value:
+    def _continuable(cls, body: dict[str, Any]) -> dict[str, Any]:
+        if body.get("continue_final_message") is True:
+            check_continuable(body)
+        return body
+
+    @model_validator(mode="after")
+    def _continues_freely(self) -> "ChatBody":
+        constraint = self.constraint
+        if self.continue_final_message and constraint is not None:
             raise InvalidRequestError(
-                "continue_final_message is not supported yet; leave it out.",
+                f"continue_final_message cannot be combined with {constraint.param}.",
                 param="continue_final_message",
             )
-        return value
+        return self
 
     @model_validator(mode="after")
     def _top_needs_logprobs(self) -> "ChatBody":

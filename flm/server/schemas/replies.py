@@ -87,13 +87,30 @@ class ChatLogprobs(Reply):
     refusal: None
 
 
+class FunctionReply(Reply):
+    """The function of a call; ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallReply(Reply):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: FunctionReply
+
+
 class ChatMessage(Reply):
-    """The reply; ``reasoning_content`` only when the model reasoned."""
+    """The reply; ``reasoning_content`` only when the model reasoned, ``content`` null when it only
+    called tools."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
     reasoning_content: str | None = None
+    tool_calls: list[ToolCallReply] | None = None
 
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancel", "error"]
@@ -127,6 +144,22 @@ class ChatReply(ReplyBase):
     usage: UsageReply
 
 
+class FunctionDelta(Reply):
+    """More of a call; the arguments of its parts add up to JSON text."""
+
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallDelta(Reply):
+    """A part of a call; the id, type and name come once."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+
 class ChatDelta(Reply):
     """New text; the role comes once."""
 
@@ -134,6 +167,7 @@ class ChatDelta(Reply):
     content: str | None = None
     refusal: None = None
     reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChatChunkChoice(Reply):

@@ -31,8 +31,8 @@ TOOLS_SCHEMA: dict[str, Any] = {
         },
         {"type": "null"},
     ],
-    "description": "Shown to the model through its chat template; dropped where that knows none. "
-    "A call comes back as text for now. Function names are unique.",
+    "description": "Shown to the model through its chat template, or in a system message where "
+    "that knows none. Function names are unique.",
 }
 TOOL_CHOICE_SCHEMA: dict[str, Any] = {
     "enum": ["auto", "none", None],

@@ -12,9 +12,18 @@ from flm.types import Channel
 
 
 class ThinkParser:
-    """A feed/flush machine. ``is_open``: the prompt ends inside the block."""
+    """A feed/flush machine. ``is_open``: the prompt ends inside the block. ``markers`` are the
+    tokens of the tags."""
 
-    def __init__(self, *, is_open: bool, open_tag: str, close_tag: str) -> None:
+    def __init__(
+        self,
+        *,
+        is_open: bool,
+        open_tag: str,
+        close_tag: str,
+        markers: frozenset[str] = frozenset(),
+    ) -> None:
+        self.markers = markers
         self._open_tag = open_tag
         self._close_tag = close_tag
         self._is_open = is_open

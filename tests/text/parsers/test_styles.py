@@ -1,6 +1,14 @@
 import pytest
 
-from flm.text.parsers import PlainParser, ReasoningStyle, ThinkParser, detect_reasoning, make_parser
+from flm.text.parsers import (
+    OutputStyle,
+    PlainParser,
+    ReasoningStyle,
+    ReplyShape,
+    ThinkParser,
+    detect_reasoning,
+    make_parser,
+)
 from tests.text.templates import CHATML, QWEN_LIKE
 
 THINK = ReasoningStyle("<think>", "</think>")
@@ -30,11 +38,11 @@ def test_the_template_shows_the_style(source: str, style: ReasoningStyle | None)
     ],
 )
 def test_the_prompt_may_open_the_block(prompt: str, channel: str) -> None:
-    parser = make_parser(THINK, prompt)
+    parser = make_parser(OutputStyle(THINK), ReplyShape(prompt))
     assert isinstance(parser, ThinkParser)
     assert parser.channel == channel
 
 
 def test_who_does_not_reason_and_who_only_continues_gets_plain_text() -> None:
-    assert isinstance(make_parser(None, "prompt"), PlainParser)
-    assert isinstance(make_parser(THINK, None), PlainParser)
+    assert isinstance(make_parser(OutputStyle(None), ReplyShape("prompt")), PlainParser)
+    assert isinstance(make_parser(OutputStyle(THINK), ReplyShape(None)), PlainParser)
