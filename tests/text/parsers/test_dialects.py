@@ -22,6 +22,7 @@ from tests.text.parsers.writing import (
 )
 
 forms = pytest.mark.parametrize("form", FORMS)
+STANDING_ALONE = ("llama3", "pythonic", "harmony")
 
 
 # --- calls -------------------------------------------------------------------------------------
@@ -71,11 +72,10 @@ def test_arguments_are_told_as_they_come(form: str) -> None:
     assert result.calls == [("weather", '{"city": "Paris', False)]
 
 
-@forms
+# In the others, calls stand alone.
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in STANDING_ALONE])
 def test_text_around_calls_is_content(form: str) -> None:
     dialect, write = FORMS[form]
-    if form in ("llama3", "pythonic", "harmony"):
-        pytest.skip("calls stand alone there")
     result = check_cuts(dialect, f" I look.\n\n{write(SAMPLE)}\n")
     assert result.values == SAMPLE
     assert result.content == " I look."
