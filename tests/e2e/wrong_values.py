@@ -47,7 +47,23 @@ COMMON_WRONG: dict[str, list[Any]] = {
     "adaptations": [*NO_STRING, "loud", "", "NOTE"],
     "metadata": NO_OBJECT,
     **dict.fromkeys(("user", "service_tier", "safety_identifier", "prompt_cache_key"), NO_STRING),
-    "response_format": [*NO_OBJECT, {}, {"type": "xml"}, {"type": 1}],
+    "response_format": [
+        *NO_OBJECT,
+        {},
+        {"type": "xml"},
+        {"type": 1},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"schema": {"type": "string", "not": {}}}},
+    ],
+    "structured_outputs": [
+        *NO_OBJECT,
+        {},
+        {"xml": "a"},
+        {"regex": 5},
+        {"regex": "("},
+        {"choice": []},
+        {"json": {}, "regex": "a"},
+    ],
 }
 CHAT_WRONG: dict[str, list[Any]] = {
     **COMMON_WRONG,
