@@ -58,9 +58,8 @@ def check_station(text: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(s, marks=pytest.mark.full) for s in range(10, 100))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(100))
 def test_every_reply_of_the_real_model_validates(real_app: RunningApp, seed: int) -> None:
     with real_app.client() as client:
         wanted = body(seed, response_format=format_of(STATION))
@@ -112,6 +111,8 @@ def test_completions_take_the_same_constraints(client: httpx.Client) -> None:
     assert whole(client, **wanted).text in {"left", "right"}
 
 
+@pytest.mark.real
+@pytest.mark.full
 def test_json_object_is_an_object(real_app: RunningApp) -> None:
     with real_app.client() as client:
         reply = whole(client, **body(5, response_format={"type": "json_object"}))
