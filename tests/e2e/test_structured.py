@@ -2,14 +2,17 @@
 
 import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema_rs
 import pytest
 
+from flm.config import ServeConfig
 from tests.e2e.conftest import DEFAULTS
-from tests.support.app import RunningApp
+from tests.support.app import RunningApp, running_app
 from tests.support.replies import streamed, whole
 
 ASK = [{"role": "user", "content": "Describe a station for watching wild animals, in JSON."}]
@@ -40,6 +43,21 @@ STATION = {
 }
 
 
+@pytest.fixture(scope="module")
+def fast_app_of_module(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]:
+    # A grammar holds in every mode, and the exact one takes twice as long for a token.
+    config = ServeConfig(model=str(smollm2_gguf), ctx_len=2048)
+    with running_app(config, store) as app:
+        yield app
+
+
+@pytest.fixture
+def fast_app(fast_app_of_module: RunningApp) -> Iterator[RunningApp]:
+    fast_app_of_module.model.store.reset()
+    yield fast_app_of_module
+    fast_app_of_module.wait_until_idle()
+
+
 def format_of(schema: dict[str, Any], *, strict: bool = True) -> dict[str, Any]:
     return {
         "type": "json_schema",
@@ -58,10 +76,11 @@ def check_station(text: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(100))
-def test_every_reply_of_the_real_model_validates(real_app: RunningApp, seed: int) -> None:
-    with real_app.client() as client:
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(10, 100))]
+)
+def test_every_reply_of_the_real_model_validates(fast_app: RunningApp, seed: int) -> None:
+    with fast_app.client() as client:
         wanted = body(seed, response_format=format_of(STATION))
         reply = streamed(client, **wanted) if seed % 2 else whole(client, **wanted)
     assert reply.choices[0].finish_reason == "stop"
@@ -112,9 +131,8 @@ def test_completions_take_the_same_constraints(client: httpx.Client) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.full
-def test_json_object_is_an_object(real_app: RunningApp) -> None:
-    with real_app.client() as client:
+def test_json_object_is_an_object(fast_app: RunningApp) -> None:
+    with fast_app.client() as client:
         reply = whole(client, **body(5, response_format={"type": "json_object"}))
     if reply.choices[0].finish_reason == "stop":
         assert isinstance(json.loads(reply.text), dict)
