@@ -91,7 +91,7 @@ def test_test_runs_every_step(checkout: Checkout) -> None:
     assert checkout.log() == [
         "setup --test",
         "ruff format --check",
-        "ruff check",
+        "ruff check --no-cache",
         "mypy ",
         "flm pull smollm2:135m",
         "python -m pytest --forbid-skips --durations=15 --full tests/x.py",
