@@ -27,6 +27,7 @@ MAX_LEN = 2**30
 """No length option goes beyond this many tokens; it keeps the arithmetic and the memory sane."""
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KernelChoice = Literal["auto", "native", "torch"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -125,6 +126,11 @@ OPTIONS: tuple[Option, ...] = (
         "auto is the fast mode, float32 the exact one.",
         _one_of("auto", "float32", "bfloat16", "float16"),
     ),
+    Option(
+        "kernels",
+        "auto uses the native kernels where they can be had, torch never does.",
+        _one_of("auto", "native", "torch"),
+    ),
     Option("device", "auto, cpu, cuda or cuda:N.", _device),
     Option("threads", "CPU threads. Default: one for each core.", _between(1, 1024)),
     Option(
@@ -162,6 +168,7 @@ class ServeConfig:
     served_name: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
+    kernels: KernelChoice = "auto"
     device: str = "auto"
     threads: int | None = None
     adaptations: Mode = "note"

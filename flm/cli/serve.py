@@ -6,7 +6,7 @@ import typer
 
 from flm.adaptation import Mode
 from flm.cli.options import model_argument, option, switch
-from flm.config import Dtype, LogLevel, ServeConfig, effective_ctx_len
+from flm.config import Dtype, KernelChoice, LogLevel, ServeConfig, effective_ctx_len
 
 if TYPE_CHECKING:
     from flm.models.store import ModelStore
@@ -26,6 +26,7 @@ def serve(
     served_name: Annotated[list[str] | None, option("served_name")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
+    kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
@@ -47,6 +48,7 @@ def serve(
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
+        kernels=cast("KernelChoice", kernels),
         device=device,
         threads=threads,
         adaptations=cast("Mode", adaptations),

@@ -8,6 +8,7 @@ from torch import Tensor
 from flm.engine.decode import DecodeRunner
 from flm.engine.step import StepPlan
 from flm.kvcache.pool import KVPool
+from flm.models.fused import FusedModel, Run
 from flm.prefill.runner import CausalModel, run_chunk
 
 
@@ -17,6 +18,25 @@ class Runner(Protocol):
     def forward(self, plan: StepPlan) -> Tensor:
         """Logits [plan.num_rows, vocab], float32, rows in the plan's order. Whatever it raises
         ends the engine: the cache can no longer be trusted."""
+
+
+class FusedRunner:
+    """Runs a fused model over a pool of pages: one forward for everything in a plan."""
+
+    def __init__(self, model: FusedModel, pool: KVPool) -> None:
+        self._model = model
+        model.bind(pool.keys, pool.values)
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Logits [plan.num_rows, vocab], float32, rows in the plan's order."""
+        runs = [Run((row.token_id,), row.position, row.block_table) for row in plan.decodes]
+        wanted = list(range(len(runs)))
+        num_rows = len(runs)
+        for chunk in plan.chunks:
+            runs.append(Run(chunk.token_ids, chunk.start, chunk.block_table))
+            num_rows += len(chunk.token_ids)
+            wanted += range(num_rows - chunk.num_logits, num_rows)
+        return self._model.forward(runs, wanted)
 
 
 class TorchRunner:

@@ -6,12 +6,14 @@ from typing import Final, Protocol
 import torch
 from torch import Tensor
 
+from flm.kernels.library import Kernels
 from flm.kvcache.layout import CacheLayout
 from flm.log import logger
 from flm.models.attention import AttentionView
 from flm.models.config import Architecture, ModelConfig
 from flm.models.files import ModelFiles
-from flm.models.layers import Parts, Weights
+from flm.models.fused import FusedModel
+from flm.models.layers import Parts
 from flm.models.llama import Llama
 from flm.models.qwen3 import Qwen3
 from flm.models.weights.gguf import GGUFWeights
@@ -52,18 +54,36 @@ def load_model(
     (bit for bit in float32 on the CPU), which costs speed on short forwards. Raises
     ModelFileError where a tensor is missing, damaged or of a wrong shape.
     """
+    _warn_of_window(files)
     config = files.config
-    if config.sliding_window is not None:
-        logger.warning(
-            "%s attends within a window of %d tokens; the context is limited to it.",
-            files.labels.name,
-            config.sliding_window,
-        )
     parts = Parts(_weights(files, dtype, device), exact)
     return NETWORKS[config.architecture](config, parts, device)
 
 
-def _weights(files: ModelFiles, dtype: torch.dtype, device: torch.device) -> Weights:
+def load_fused(files: ModelFiles, kernels: Kernels) -> FusedModel:
+    """Read the weights into the layout of the native kernels and build the network on them.
+
+    Only where ``can_fuse(files.config)``. Raises ModelFileError where a tensor is missing,
+    damaged or of a wrong shape.
+    """
+    _warn_of_window(files)
+    weights = _weights(files, torch.float32, torch.device("cpu"))
+    return FusedModel(files.config, weights, kernels)
+
+
+def _warn_of_window(files: ModelFiles) -> None:
+    window = files.config.sliding_window
+    if window is not None:
+        logger.warning(
+            "%s attends within a window of %d tokens; the context is limited to it.",
+            files.labels.name,
+            window,
+        )
+
+
+def _weights(
+    files: ModelFiles, dtype: torch.dtype, device: torch.device
+) -> GGUFWeights | SafetensorsWeights:
     if files.format == "gguf":
         return GGUFWeights(files.path, files.gguf_tensors, files.config, dtype, device)
     return SafetensorsWeights(files.path, files.safetensors_tensors, dtype, device)

@@ -10,13 +10,14 @@ import torch
 from flm.config import ServeConfig, chunk_len, effective_ctx_len
 from flm.engine.engine import Engine
 from flm.engine.protocol import EngineConfig
-from flm.engine.runner import TorchRunner
+from flm.engine.runner import FusedRunner, TorchRunner
 from flm.engine.worker import EngineWorker
 from flm.errors import ConfigError
 from flm.kvcache.pool import KVPool
 from flm.log import logger
 from flm.models.files import ModelFiles
-from flm.models.registry import load_model
+from flm.models.fused import FusedModel
+from flm.models.registry import CausalLM, load_fused, load_model
 from flm.models.store import ResolvedModel
 from flm.prefill.plan import chunk_lengths
 from flm.service.models import LoadedModel, ModelInfo
@@ -132,7 +133,7 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
     tokenizer = Tokenizer.from_data(opened.files.tokenizer)
     data = opened.files.tokenizer
     template = ChatTemplate(data.chat_template, tokenizer, named=data.named_templates)
-    numerics = choose_numerics(opened.config)
+    numerics = choose_numerics(opened.config, opened.files.config)
     engine = _start_engine(opened, numerics)
     info = replace(
         opened.info(),
@@ -162,9 +163,14 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
     config = opened.config
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    model = load_model(
-        opened.files, dtype=numerics.dtype, device=numerics.device, exact=numerics.is_exact
-    )
+    files = opened.files
+    model: FusedModel | CausalLM
+    if numerics.kernels is not None:
+        model = load_fused(files, numerics.kernels)
+    else:
+        model = load_model(
+            files, dtype=numerics.dtype, device=numerics.device, exact=numerics.is_exact
+        )
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len
     )
@@ -176,8 +182,8 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
     )
-    vocab_size = opened.files.config.vocab_size
-    worker = EngineWorker(Engine(TorchRunner(model, pool), limits, vocab_size=vocab_size))
+    runner = FusedRunner(model, pool) if isinstance(model, FusedModel) else TorchRunner(model, pool)
+    worker = EngineWorker(Engine(runner, limits, vocab_size=files.config.vocab_size))
     worker.start()
     return worker
 

@@ -7,7 +7,12 @@ import torch
 
 from flm.config import ServeConfig
 from flm.errors import ConfigError
+from flm.kernels.build import load_kernels
+from flm.kernels.library import Kernels
 from flm.kvcache.layout import CacheLayout
+from flm.log import logger
+from flm.models.config import ModelConfig
+from flm.models.fused import can_fuse
 
 BLOCK_SIZE = 32
 MIN_POOL_TOKENS = 4 * 4096
@@ -16,16 +21,19 @@ POOL_SHARE_OF_FREE_MEMORY = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """``is_exact``: a row's results have the same bits whatever is computed beside it."""
+    """``dtype`` is that of the cache and, without the native ``kernels``, of the weights.
+    ``is_exact``: the weights are computed with as they are, in float32, and a row's results have
+    the same bits whatever is computed beside it."""
 
     device: torch.device
     dtype: torch.dtype
     is_exact: bool
+    kernels: Kernels | None = None
 
     @property
     def dtype_name(self) -> str:
-        """``float32``, ``bfloat16`` or ``float16``."""
-        return str(self.dtype).removeprefix("torch.")
+        """``float32``, ``bfloat16`` or ``float16``; ``int8`` where products are in integers."""
+        return "int8" if self.kernels is not None else str(self.dtype).removeprefix("torch.")
 
     @property
     def free_bytes(self) -> int:
@@ -38,17 +46,26 @@ class Numerics:
         return int(psutil.virtual_memory().available)
 
 
-def choose_numerics(config: ServeConfig) -> Numerics:
-    """The device and format that a configuration means on this machine.
+def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
+    """The device and format that a configuration means on this machine, for this model.
 
     Raises:
-        ConfigError: the device is not there.
+        ConfigError: the device, or what ``--kernels native`` needs, is not there.
     """
     device = _device(config.device)
+    if config.kernels == "native" and (config.dtype != "auto" or device.type != "cpu"):
+        raise ConfigError(
+            "--kernels native computes in its own format on the CPU; leave --dtype at auto and "
+            "use --device cpu.",
+            param="kernels",
+        )
     if config.dtype != "auto":
         asked: torch.dtype = getattr(torch, config.dtype)
         is_exact = asked == torch.float32 and device.type == "cpu"
         return Numerics(device, asked, is_exact=is_exact)
+    kernels = _kernels(config, model) if device.type == "cpu" else None
+    if kernels is not None:
+        return Numerics(device, torch.float16, is_exact=False, kernels=kernels)
     # bfloat16 keeps 8 bits of each logit, which small models feel: on the CPU, where it gains the
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -66,6 +83,23 @@ def num_pool_blocks(
     per_token = layout.bytes_per_token(numerics.dtype.itemsize)
     affordable = int(numerics.free_bytes * POOL_SHARE_OF_FREE_MEMORY) // per_token
     return max(min(wanted, affordable) // BLOCK_SIZE, 1)
+
+
+def _kernels(config: ServeConfig, model: ModelConfig) -> Kernels | None:
+    """The native kernels; None where they are not wanted, or not to be had."""
+    if config.kernels == "torch":
+        return None
+    if can_fuse(model):
+        found = load_kernels()
+        if found.kernels is not None:
+            return found.kernels
+        problem = f"the native kernels are missing: {found.problem}"
+    else:
+        problem = "the native kernels do not know networks of this shape"
+    if config.kernels == "native":
+        raise ConfigError(f"--kernels native: {problem}.", param="kernels")
+    logger.warning("Plain torch serves, several times slower: %s.", problem)
+    return None
 
 
 def _device(asked: str) -> torch.device:

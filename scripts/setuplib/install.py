@@ -230,6 +230,8 @@ def make(layout: Layout, wish: Wish, lock_fd: int | None) -> None:
     pins = str(constraints_for(layout, torch))
     tools.pip("install", "-q", "-c", pins, "pip", "setuptools", *requirements(layout, extras))
     tools.pip("install", "-q", "--no-deps", "--no-build-isolation", "-e", str(layout.root))
+    # Built now, the first start does not have to; without a compiler plain torch serves.
+    tools.start([str(layout.python), "-m", "flm.kernels.build"])
     torch_text = describe_torch(layout, torch)
     write_stamp(layout, torch, extras, key=content_key(layout))
     say(f"ready: Python {venv_version(layout)}, {torch_text}")

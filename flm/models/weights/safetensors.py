@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from flm.errors import ModelFileError
+from flm.kernels.packed import PackedMatrix, quantised
 from flm.models.safetensors_header import SafetensorsTensor
 from flm.models.weights.names import hf_name
 from flm.models.weights.shape import check_shape, missing_tensor
@@ -47,6 +48,13 @@ class SafetensorsWeights:
                 f"{', '.join(sorted(_DTYPES))}. Use the unquantised model."
             )
         return self._read(entry).to(device=self._device, dtype=self._dtype)
+
+    def packed(self, name: str, num_out: int, num_in: int) -> PackedMatrix:
+        """The matrix of that internal name, rounded to 8 bits.
+
+        Raises ModelFileError where it is missing, damaged or of another shape.
+        """
+        return quantised(self.tensor(name, num_out, num_in).float().numpy())
 
     def _read(self, entry: SafetensorsTensor) -> Tensor:
         try:

@@ -1,0 +1,110 @@
+"""The native kernels as ctypes sees them: structures, functions, and how they are found."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_void_p
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from flm.kernels.packed import FloatArray, PackedMatrix
+
+
+class Matrix(Structure):
+    """``Matrix`` of native/matrix.h."""
+
+    _fields_ = (
+        ("panels", c_void_p),
+        ("bias", c_void_p),
+        ("num_out", c_int32),
+        ("num_in", c_int32),
+        ("format", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class Layer(Structure):
+    """``Layer`` of native/forward.cpp."""
+
+    _fields_ = (
+        *((name, Matrix) for name in ("query", "key", "value", "output", "gate", "up", "down")),
+        *((name, c_void_p) for name in ("attention_norm", "mlp_norm", "query_norm", "key_norm")),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+    )
+
+
+class Model(Structure):
+    """``Model`` of native/forward.cpp."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("num_layers", "hidden", "inner", "num_heads")),
+        *((name, c_int32) for name in ("num_kv_heads", "head_dim", "vocab", "num_threads")),
+        ("eps", c_float),
+        ("reserved", c_float),
+        ("embedding", Matrix),
+        ("head", Matrix),
+        ("norm", c_void_p),
+        ("layers", POINTER(Layer)),
+    )
+
+
+class Batch(Structure):
+    """``Batch`` of native/forward.cpp."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("num_rows", "num_runs", "table_width", "num_logits")),
+        *((name, c_void_p) for name in ("token_ids", "runs", "tables", "cosines", "sines")),
+        ("logit_rows", c_void_p),
+        ("logits", c_void_p),
+    )
+
+
+def matrix(packed: PackedMatrix, bias: FloatArray | None = None) -> Matrix:
+    """The structure for a matrix; the caller keeps both arrays alive. ``bias`` is padded to a
+    multiple of 16."""
+    return Matrix(
+        packed.panels.ctypes.data,
+        None if bias is None else bias.ctypes.data,
+        packed.num_out,
+        packed.num_in,
+        0 if packed.format == "q4" else 1,
+        0,
+    )
+
+
+class Kernels:
+    """The functions of the library at ``path``.
+
+    Raises OSError where it cannot be loaded.
+    """
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self._forward = library.flm_forward
+        self._forward.argtypes = (POINTER(Model), POINTER(Batch))
+        self._linear = library.flm_linear
+        self._linear.argtypes = (POINTER(Matrix), c_void_p, c_int, c_void_p, c_int)
+        self._read_row = library.flm_read_row
+        self._read_row.argtypes = (POINTER(Matrix), c_int, c_void_p)
+        self._read_row.restype = None
+
+    def forward(self, model: Model, batch: Batch) -> None:
+        """Run a batch through all layers; raises MemoryError where there is not enough."""
+        if self._forward(ctypes.byref(model), ctypes.byref(batch)) != 0:
+            raise MemoryError("There is not enough memory for the rows of a forward.")
+
+    def linear(self, packed: PackedMatrix, x: FloatArray, num_threads: int) -> FloatArray:
+        """``x`` [T, num_in] times the matrix, [T, num_out]; ``x`` is rounded to 8 bits."""
+        x = np.ascontiguousarray(x, dtype=np.float32)
+        out = np.empty((x.shape[0], packed.num_out), dtype=np.float32)
+        one = matrix(packed)
+        self._linear(ctypes.byref(one), x.ctypes.data, x.shape[0], out.ctypes.data, num_threads)
+        return out
+
+    def read_row(self, packed: PackedMatrix, row: int) -> npt.NDArray[np.float32]:
+        """Row ``row`` of the matrix, [num_in]."""
+        out = np.empty(packed.num_in, dtype=np.float32)
+        one = matrix(packed)
+        self._read_row(ctypes.byref(one), row, out.ctypes.data)
+        return out

@@ -1,0 +1,411 @@
+// One forward of a Llama-like network over any mixture of rows: new tokens of running sequences
+// and slices of prompts. One call goes through all layers, so that a row costs no calls between.
+//
+// Every number of a row depends on that row and its sequence only, never on the other rows, the
+// number of threads or the way a prompt was cut.
+
+#include <cstdlib>
+#include <new>
+
+#include "attention.h"
+#include "matrix.h"
+#include "team.h"
+
+extern "C" {
+
+struct Layer {
+  Matrix query, key, value, output, gate, up, down;
+  const float *attention_norm, *mlp_norm;  // [hidden]
+  const float *query_norm, *key_norm;      // [head_dim], or null
+  half_t *keys, *values;                   // pages, see attention.h
+};
+
+struct Model {
+  int32_t num_layers, hidden, inner, num_heads, num_kv_heads, head_dim, vocab, num_threads;
+  float eps, reserved;
+  Matrix embedding, head;
+  const float* norm;
+  const Layer* layers;
+};
+
+struct Batch {
+  int32_t num_rows, num_runs, table_width, num_logits;
+  const int32_t* token_ids;   // [num_rows]
+  const int32_t* runs;        // [num_runs, 3]: first row, number of rows, first position
+  const int32_t* tables;      // [num_runs, table_width]: pages of the run's sequence
+  const float *cosines, *sines;  // [num_rows, head_dim / 2]
+  const int32_t* logit_rows;  // [num_logits]
+  float* logits;              // [num_logits, vocab]
+};
+}
+
+namespace {
+
+template <typename T>
+T* carve(char*& at, size_t count) {
+  T* here = (T*)at;
+  at += (count * sizeof(T) + 127) / 64 * 64;
+  return here;
+}
+
+struct Run {
+  int first, count, start;
+  const int32_t* table;
+};
+
+class Forward {
+ public:
+  Forward(const Model& model, const Batch& batch) : m_(model), b_(batch) {
+    group_ = m_.num_heads / m_.num_kv_heads;
+    query_size_ = m_.num_heads * m_.head_dim;
+    kv_size_ = m_.num_kv_heads * m_.head_dim;
+    qkv_size_ = query_size_ + 2 * kv_size_;
+    // Rows of long runs are taken in tiles; a lone row is cut into parts for balance.
+    tile_rows_ = group_ >= MAX_QUERIES ? 1 : MAX_QUERIES / group_;
+    for (int i = 0; i < b_.num_runs; i++) {
+      const int32_t* r = b_.runs + i * 3;
+      runs_.push_back({r[0], r[1], r[2], b_.tables + (size_t)i * b_.table_width});
+    }
+    plan();
+  }
+
+  size_t scratch_bytes() {
+    char* end = nullptr;
+    lay_out(end);
+    return (size_t)end;
+  }
+
+  void lay_out(char*& at) {
+    const size_t rows = b_.num_rows;
+    x_ = carve<float>(at, rows * m_.hidden);
+    qkv_ = carve<float>(at, rows * qkv_size_);
+    wide_ = carve<float>(at, rows * (m_.inner > query_size_ ? m_.inner : query_size_));
+    hidden_in_ = rows_of(at, rows, m_.hidden);
+    query_in_ = rows_of(at, rows, query_size_);
+    inner_in_ = rows_of(at, rows, m_.inner);
+    // Logits feel rounding the most: their rows are quantised twice, the second time the rest.
+    logits_in_ = rows_of(at, (size_t)b_.num_logits * 2, m_.hidden);
+    partials_ = carve<Partial>(at, (size_t)num_partials_ * group_);
+    partial_o_ = carve<float>(at, (size_t)num_partials_ * group_ * m_.head_dim);
+  }
+
+  void run(int me, Team& team) {
+    each(b_.num_rows, me, team, [&](int row) {
+      read_row(m_.embedding, b_.token_ids[row], x_ + (size_t)row * m_.hidden);
+    });
+    for (int i = 0; i < m_.num_layers; i++) {
+      attention(m_.layers[i], me, team);
+      mlp(m_.layers[i], me, team);
+    }
+    logits(me, team);
+  }
+
+ private:
+  struct Item {  // a tile of rows and the parts it looks at, for one kv head
+    const Run* run;
+    int row, count, kv_head, part, num_parts;
+    int partial;  // where the result waits for its merge, or -1: the result is whole
+  };
+
+  static Rows rows_of(char*& at, size_t rows, int size) {
+    int blocks = (size + BLOCK - 1) / BLOCK;
+    return {carve<int8_t>(at, rows * blocks * BLOCK), carve<float>(at, rows * blocks * 2),
+            carve<float>(at, rows * blocks), carve<int32_t>(at, rows * blocks * 2), blocks};
+  }
+
+  void plan() {
+    for (const Run& run : runs_) {
+      if (run.count == 1) {
+        int parts = run.start / PART + 1;
+        for (int h = 0; h < m_.num_kv_heads; h++)
+          for (int p = 0; p < parts; p++)
+            items_.push_back({&run, run.first, 1, h, p, 1, parts == 1 ? -1 : num_partials_++});
+        continue;
+      }
+      for (int row = 0; row < run.count; row += tile_rows_) {
+        int count = run.count - row < tile_rows_ ? run.count - row : tile_rows_;
+        int parts = (run.start + row + count - 1) / PART + 1;
+        for (int h = 0; h < m_.num_kv_heads; h++)
+          items_.push_back({&run, run.first + row, count, h, 0, parts, -1});
+      }
+    }
+  }
+
+  // work(i) for this member's share of 0 .. count - 1, then everybody waits for everybody.
+  template <typename Work>
+  void each(int count, int me, Team& team, Work work) {
+    Share share(count, me, team.size());
+    for (int i = share.first; i < share.last; i++) work(i);
+    team.barrier();
+  }
+
+  void norm(const float* x, const float* weight, int size, float* out) const {
+    vf squares = splat(0.0f);
+    for (int i = 0; i < size; i += LANES) squares = fma(load(x + i), load(x + i), squares);
+    float scale = 1.0f / std::sqrt(lane_sum(squares) / (float)size + m_.eps);
+    for (int i = 0; i < size; i += LANES) store(out + i, load(x + i) * scale * load(weight + i));
+  }
+
+  void norm_and_quantise(const float* weight, int me, Team& team) {
+    std::vector<float> normed(m_.hidden + LANES);
+    each(b_.num_rows, me, team, [&](int row) {
+      norm(x_ + (size_t)row * m_.hidden, weight, m_.hidden, normed.data());
+      quantise_row(normed.data(), m_.hidden, hidden_in_, row);
+    });
+  }
+
+  template <typename Done>
+  void product(const Matrix& matrix, const Rows& in, int first, int last, Done done) const {
+    if (first < last) multiply(matrix, in, b_.num_rows, first, last, done);
+  }
+
+  void attention(const Layer& layer, int me, Team& team) {
+    norm_and_quantise(layer.attention_norm, me, team);
+    const Matrix* parts[3] = {&layer.query, &layer.key, &layer.value};
+    const int offsets[3] = {0, query_size_, query_size_ + kv_size_};
+    const int total = parts[0]->num_panels() + parts[1]->num_panels() + parts[2]->num_panels();
+    Share share(total, me, team.size());
+    for (int i = 0, base = 0; i < 3; base += parts[i]->num_panels(), i++) {
+      int count = parts[i]->num_panels();
+      int first = share.first - base < 0 ? 0 : share.first - base;
+      int last = share.last - base > count ? count : share.last - base;
+      product(*parts[i], hidden_in_, first, last, [&](int panel, int row, vf sums) {
+        store(qkv_ + (size_t)row * qkv_size_ + offsets[i] + panel * LANES, sums);
+      });
+    }
+    team.barrier();
+    Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim};
+    each_row(me, team, [&](const Run& run, int row) { place(layer, pages, run, row); });
+    attend(pages, me, team);
+    each(b_.num_rows, me, team, [&](int row) {
+      quantise_row(wide_ + (size_t)row * query_size_, query_size_, query_in_, row);
+    });
+    add_to_residual(layer.output, query_in_, me, team);
+  }
+
+  // work(run, row) for this member's share of all rows, row counted within the run.
+  template <typename Work>
+  void each_row(int me, Team& team, Work work) {
+    Share share(b_.num_rows, me, team.size());
+    for (const Run& run : runs_) {
+      int first = share.first - run.first, last = share.last - run.first;
+      for (int row = first < 0 ? 0 : first; row < (last > run.count ? run.count : last); row++)
+        work(run, row);
+    }
+    team.barrier();
+  }
+
+  void rotate(float* head, int row) const {
+    const int half = m_.head_dim / 2;
+    const float *c = b_.cosines + (size_t)row * half, *s = b_.sines + (size_t)row * half;
+    for (int i = 0; i < half; i++) {
+      float a = head[i], b = head[i + half];
+      head[i] = a * c[i] - b * s[i];
+      head[i + half] = b * c[i] + a * s[i];
+    }
+  }
+
+  // Rotates the row's queries and keys and writes keys and values to their page.
+  void place(const Layer& layer, const Pages& pages, const Run& run, int i) {
+    const int row = run.first + i, dim = m_.head_dim, position = run.start + i;
+    float* queries = qkv_ + (size_t)row * qkv_size_;
+    const float scale = 1.0f / std::sqrt((float)dim);
+    for (int h = 0; h < m_.num_heads; h++) {
+      float* q = queries + h * dim;
+      if (layer.query_norm != nullptr) norm(q, layer.query_norm, dim, q);
+      rotate(q, row);
+      for (int d = 0; d < dim; d += LANES) store(q + d, load(q + d) * scale);
+    }
+    const int page = run.table[position / PAGE], slot = position % PAGE;
+    for (int h = 0; h < m_.num_kv_heads; h++) {
+      float *k = queries + query_size_ + h * dim, *v = k + kv_size_;
+      if (layer.key_norm != nullptr) norm(k, layer.key_norm, dim, k);
+      rotate(k, row);
+      half_t* keys = pages.keys + pages.at(page, h) + slot;
+      half_t* values = pages.values + pages.at(page, h) + (size_t)slot * dim;
+      for (int d = 0; d < dim; d += LANES) {
+        half_t halves[LANES];
+        store_half(halves, load(k + d));
+        for (int lane = 0; lane < LANES; lane++) keys[(size_t)(d + lane) * PAGE] = halves[lane];
+        store_half(values + d, load(v + d));
+      }
+    }
+  }
+
+  void attend(const Pages& pages, int me, Team& team) {
+    // Neighbouring items cost about the same, so they are dealt out in turn.
+    for (size_t i = me; i < items_.size(); i += team.size()) attend_item(pages, items_[i]);
+    team.barrier();
+    if (num_partials_ == 0) return;
+    merge_partials(me, team);
+  }
+
+  void attend_item(const Pages& pages, const Item& item) {
+    const int dim = m_.head_dim;
+    for (int g = 0; g < group_; g += MAX_QUERIES) {  // more than 12 heads share few models' keys
+      const int heads = group_ - g < MAX_QUERIES ? group_ - g : MAX_QUERIES;
+      const int count = item.count * heads;
+      float q[MAX_QUERIES * 512] __attribute__((aligned(64)));
+      float o[MAX_QUERIES * 512] __attribute__((aligned(64)));
+      float o_part[MAX_QUERIES * 512] __attribute__((aligned(64)));
+      Partial whole[MAX_QUERIES], part[MAX_QUERIES];
+      int positions[MAX_QUERIES];
+      for (int n = 0; n < count; n++) {
+        const int row = item.row + n / heads, head = item.kv_head * group_ + g + n % heads;
+        std::memcpy(q + n * dim, qkv_ + (size_t)row * qkv_size_ + head * dim, dim * sizeof(float));
+        positions[n] = item.run->start + row - item.run->first;
+        whole[n].o = o + n * dim;
+        part[n].o = o_part + n * dim;
+      }
+      for (int p = item.part; p < item.part + item.num_parts; p++) {
+        int limits[MAX_QUERIES];
+        for (int n = 0; n < count; n++) {
+          int seen = positions[n] + 1 - p * PART;
+          limits[n] = seen < 0 ? 0 : seen > PART ? PART : seen;
+        }
+        const bool is_first = p == item.part;
+        attend_part_for(count)(q, pages, item.run->table + p * PART_PAGES, item.kv_head, limits,
+                               is_first ? whole : part);
+        for (int n = 0; n < count && !is_first; n++)
+          if (limits[n] > 0) merge(whole[n], part[n], dim);
+      }
+      for (int n = 0; n < count; n++) {
+        const int row = item.row + n / heads, head = item.kv_head * group_ + g + n % heads;
+        if (item.partial < 0)
+          finish(whole[n], row, head);
+        else
+          keep(whole[n], item.partial * group_ + g + n);
+      }
+    }
+  }
+
+  void keep(const Partial& result, int place) {
+    float* o = partial_o_ + (size_t)place * m_.head_dim;
+    std::memcpy(o, result.o, m_.head_dim * sizeof(float));
+    partials_[place] = {result.top, result.sum, o};
+  }
+
+  void finish(const Partial& result, int row, int head) {
+    float* out = wide_ + (size_t)row * query_size_ + head * m_.head_dim;
+    const float scale = 1.0f / result.sum;
+    for (int d = 0; d < m_.head_dim; d += LANES) store(out + d, load(result.o + d) * scale);
+  }
+
+  void merge_partials(int me, Team& team) {
+    for (size_t i = 0, turn = 0; i < items_.size(); turn++) {
+      const Item& item = items_[i];
+      size_t end = i + 1;
+      if (item.partial >= 0) {
+        while (end < items_.size() && items_[end].run == item.run &&
+               items_[end].kv_head == item.kv_head)
+          end++;
+        if ((int)(turn % team.size()) == me)
+          for (int g = 0; g < group_; g++) {
+            Partial whole = partials_[item.partial * group_ + g];
+            for (size_t j = i + 1; j < end; j++)
+              merge(whole, partials_[items_[j].partial * group_ + g], m_.head_dim);
+            finish(whole, item.row, item.kv_head * group_ + g);
+          }
+      }
+      i = end;
+    }
+    team.barrier();
+  }
+
+  void add_to_residual(const Matrix& matrix, const Rows& in, int me, Team& team) {
+    Share share(matrix.num_panels(), me, team.size());
+    product(matrix, in, share.first, share.last, [&](int panel, int row, vf sums) {
+      float* to = x_ + (size_t)row * m_.hidden + panel * LANES;
+      store(to, load(to) + sums);
+    });
+    team.barrier();
+  }
+
+  void mlp(const Layer& layer, int me, Team& team) {
+    norm_and_quantise(layer.mlp_norm, me, team);
+    Share share(layer.gate.num_panels(), me, team.size());
+    product(layer.gate, hidden_in_, share.first, share.last, [&](int panel, int row, vf sums) {
+      store(wide_ + (size_t)row * m_.inner + panel * LANES, vsilu(sums));
+    });
+    product(layer.up, hidden_in_, share.first, share.last, [&](int panel, int row, vf sums) {
+      float* to = wide_ + (size_t)row * m_.inner + panel * LANES;
+      store(to, load(to) * sums);
+    });
+    team.barrier();
+    each(b_.num_rows, me, team, [&](int row) {
+      quantise_row(wide_ + (size_t)row * m_.inner, m_.inner, inner_in_, row);
+    });
+    add_to_residual(layer.down, inner_in_, me, team);
+  }
+
+  void logits(int me, Team& team) {
+    if (b_.num_logits == 0) return;
+    std::vector<float> normed(m_.hidden + LANES);
+    each(b_.num_logits, me, team, [&](int i) {
+      norm(x_ + (size_t)b_.logit_rows[i] * m_.hidden, m_.norm, m_.hidden, normed.data());
+      quantise_row(normed.data(), m_.hidden, logits_in_, i * 2, true);
+    });
+    Share share(m_.head.num_panels(), me, team.size());
+    multiply(m_.head, logits_in_, b_.num_logits * 2, share.first, share.last,
+             [&](int panel, int row, vf sums) {
+               float* to = b_.logits + (size_t)(row / 2) * m_.vocab + panel * LANES;
+               int count = m_.vocab - panel * LANES < LANES ? m_.vocab - panel * LANES : LANES;
+               for (int i = 0; i < count; i++) to[i] = row % 2 == 0 ? sums[i] : to[i] + sums[i];
+             });
+  }
+
+  const Model& m_;
+  const Batch& b_;
+  int group_, query_size_, kv_size_, qkv_size_, tile_rows_, num_partials_ = 0;
+  std::vector<Run> runs_;
+  std::vector<Item> items_;
+  float *x_, *qkv_, *wide_, *partial_o_;
+  Rows hidden_in_, query_in_, inner_in_, logits_in_;
+  Partial* partials_;
+};
+
+}  // namespace
+
+extern "C" {
+
+// 0, or 1 when memory for the rows between the layers could not be had.
+int flm_forward(const Model* model, const Batch* batch) {
+  try {
+    Forward forward(*model, *batch);
+    size_t bytes = forward.scratch_bytes();
+    void* scratch = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (scratch == nullptr) return 1;
+    char* at = (char*)scratch;
+    forward.lay_out(at);
+    together(model->num_threads, [&](int me, Team& team) { forward.run(me, team); });
+    std::free(scratch);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// out[num_rows, num_out] = x[num_rows, num_in] times the matrix: a product alone.
+int flm_linear(const Matrix* matrix, const float* x, int num_rows, float* out, int num_threads) {
+  int blocks = matrix->num_blocks();
+  std::vector<int8_t> quants((size_t)num_rows * blocks * BLOCK);
+  std::vector<float> scales((size_t)num_rows * blocks * 2), sums((size_t)num_rows * blocks);
+  std::vector<int32_t> offsets(scales.size());
+  Rows rows{quants.data(), scales.data(), sums.data(), offsets.data(), blocks};
+  for (int r = 0; r < num_rows; r++)
+    quantise_row(x + (size_t)r * matrix->num_in, matrix->num_in, rows, r);
+  together(num_threads, [&](int me, Team& team) {
+    Share share(matrix->num_panels(), me, team.size());
+    multiply(*matrix, rows, num_rows, share.first, share.last, [&](int panel, int row, vf v) {
+      int left = matrix->num_out - panel * LANES;
+      std::memcpy(out + (size_t)row * matrix->num_out + panel * LANES, &v,
+                  (left < LANES ? left : LANES) * sizeof(float));
+    });
+  });
+  return 0;
+}
+
+void flm_read_row(const Matrix* matrix, int row, float* out) { read_row(*matrix, row, out); }
+
+int flm_abi() { return (int)(sizeof(Model) * 10000 + sizeof(Layer) * 10 + sizeof(Batch) % 10); }
+}
