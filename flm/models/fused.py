@@ -1,7 +1,7 @@
 """A Llama-like network whose forward is one call into the native kernels.
 
 Weights stay in 4 and 8 bits, activations are rounded to 8 bits in blocks of 32 before each
-product, keys and values are kept in half precision. A row's result does not depend on the other
+product, keys and values are kept in bfloat16. A row's result does not depend on the other
 rows of a forward, on the cut of its prompt, or on the number of threads.
 """
 
@@ -91,10 +91,10 @@ class FusedModel:
         )
 
     def bind(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Use these pages, one tensor a layer: float16, [pages, 32, num_kv_heads, head_dim]. What
+        """Use these pages, one tensor a layer: bfloat16, [pages, 32, num_kv_heads, head_dim]. What
         is in a page is the kernels' own affair (native/attention.h)."""
         for layer, key, value in zip(self._layers, keys, values, strict=True):
-            assert key.dtype == value.dtype == torch.float16
+            assert key.dtype == value.dtype == torch.bfloat16
             assert key.shape[1] == PAGE_SIZE
             layer.keys, layer.values = key.data_ptr(), value.data_ptr()
         self._kept.append((keys, values))

@@ -65,7 +65,7 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
         return Numerics(device, asked, is_exact=is_exact)
     kernels = _kernels(config, model) if device.type == "cpu" else None
     if kernels is not None:
-        return Numerics(device, torch.float16, is_exact=False, kernels=kernels)
+        return Numerics(device, torch.bfloat16, is_exact=False, kernels=kernels)
     # bfloat16 keeps 8 bits of each logit, which small models feel: on the CPU, where it gains the
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -44,7 +44,7 @@ class Fused:
         torch.set_num_threads(before)
         pages = -(-len(IDS) // PAGE_SIZE)
         count = pages * num_sequences
-        pool = KVPool(self.model.layout, count, PAGE_SIZE, torch.float16, CPU)
+        pool = KVPool(self.model.layout, count, PAGE_SIZE, torch.bfloat16, CPU)
         # What a former holder left in a page must not matter.
         for pages_of_layer in (*pool.keys, *pool.values):
             pages_of_layer.fill_(float("nan"))
@@ -102,7 +102,7 @@ def test_it_computes_what_the_plain_network_does(path: Path) -> None:
     ids = IDS[:600]
     wanted = logits_of(rounding_twin(path), ids)
     found = Fused(path).logits(ids)
-    # The cache in half precision, and roundings to 8 bits that fall the other way because of it.
+    # The cache in bfloat16, and roundings to 8 bits that fall the other way because of it.
     error = (found - wanted).abs().mean() / wanted.std()
     assert error < 0.02
     assert torch.corrcoef(torch.stack((found.flatten(), wanted.flatten())))[0, 1] > 0.9995

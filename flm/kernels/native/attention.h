@@ -1,8 +1,9 @@
-// Attention over paged keys and values in half precision.
+// Attention over paged keys and values in bfloat16.
 //
-// A page holds 32 positions of one layer: keys as [kv_head, head_dim, 32], so that a lane is a
-// position; values as [kv_head, 32, head_dim]. A query looks at its sequence in parts of 512
-// positions; each part gives a maximum, a sum and a weighted mean of values, and parts are merged
+// A page holds 32 positions of one layer. Keys are [kv_head, head_dim / 2, 32, 2]: a 32-bit lane is
+// a position, with two neighbouring dimensions in it. Values are [kv_head, 16, head_dim, 2]: a lane
+// is a dimension, with two neighbouring positions in it. A query looks at its sequence in parts of
+// 512 positions; each part gives a maximum, a sum and a weighted sum of values, and parts are merged
 // in order. The parts lie at fixed positions, so a query's result is the same whether it is
 // computed alone or beside others, in one go or part by part.
 #pragma once
@@ -15,8 +16,8 @@ constexpr int PART = PAGE * PART_PAGES;
 constexpr int MAX_QUERIES = 12;
 
 struct Pages {
-  half_t* keys;
-  half_t* values;
+  brain_t* keys;
+  brain_t* values;
   int num_kv_heads, head_dim;
 
   size_t at(int page, int kv_head) const {
@@ -43,17 +44,19 @@ static inline void merge(Partial& into, const Partial& part, int head_dim) {
 
 typedef float Scores[PART] __attribute__((aligned(64)));
 
+// Scores of one page: queries are pairs of dimensions, [N, head_dim / 2].
 template <int N>
-static FLM_INLINE void score(const float* q, const half_t* keys, int head_dim, int at,
-                             Scores* scores) {
+static FLM_INLINE void score(const int32_t* q, const brain_t* keys, const brain_t* next, int num_pairs,
+                             int at, Scores* scores) {
   vf first[N], second[N];
   for (int n = 0; n < N; n++) first[n] = second[n] = splat(0.0f);
-  for (int d = 0; d < head_dim; d++) {
-    vf k0 = load_half(keys + d * PAGE), k1 = load_half(keys + d * PAGE + LANES);
+  for (int d = 0; d < num_pairs; d++) {
+    __builtin_prefetch(next + d * 2 * PAGE);  // pages lie anywhere: the processor cannot guess
+    __builtin_prefetch(next + d * 2 * PAGE + PAGE);
+    vi k0 = load_int(keys + d * 2 * PAGE), k1 = load_int(keys + d * 2 * PAGE + PAGE);
     for (int n = 0; n < N; n++) {
-      vf x = splat(q[n * head_dim + d]);
-      first[n] = fma(x, k0, first[n]);
-      second[n] = fma(x, k1, second[n]);
+      first[n] = add_pairs(first[n], k0, q[n * num_pairs + d]);
+      second[n] = add_pairs(second[n], k1, q[n * num_pairs + d]);
     }
   }
   for (int n = 0; n < N; n++) {
@@ -83,22 +86,30 @@ static inline void soften(float* scores, int num_keys, int limit, Partial& out) 
   out.sum = lane_sum(sum);
 }
 
+// Weights of one part as pairs of positions.
+typedef int32_t Weights[PART / 2] __attribute__((aligned(64)));
+
 template <int N, int V>
-static FLM_INLINE void mix(const Scores* scores, const Pages& pages, const int32_t* table,
+static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int32_t* table,
                            int kv_head, int d, int num_keys, Partial* out) {
+  const int width = pages.head_dim * 2;
   vf sums[N][V];
   for (int n = 0; n < N; n++)
     for (int v = 0; v < V; v++) sums[n][v] = splat(0.0f);
   for (int j = 0; j < num_keys; j += PAGE) {
-    const half_t* values = pages.values + pages.at(table[j / PAGE], kv_head) + d;
-    int end = num_keys - j < PAGE ? num_keys - j : PAGE;
-    for (int i = 0; i < end; i++) {
-      vf value[V];
-      for (int v = 0; v < V; v++) value[v] = load_half(values + i * pages.head_dim + v * LANES);
-      for (int n = 0; n < N; n++) {
-        vf weight = splat(scores[n][j + i]);
-        for (int v = 0; v < V; v++) sums[n][v] = fma(weight, value[v], sums[n][v]);
+    const brain_t* values = pages.values + pages.at(table[j / PAGE], kv_head) + d * 2;
+    const int later = j + PAGE < num_keys ? j / PAGE + 1 : j / PAGE;
+    const brain_t* next = pages.values + pages.at(table[later], kv_head) + d * 2;
+    const int pairs = ((num_keys - j < PAGE ? num_keys - j : PAGE) + 1) / 2;
+    for (int i = 0; i < pairs; i++) {
+      vi value[V];
+      for (int v = 0; v < V; v++) {
+        __builtin_prefetch(next + i * width + v * 2 * LANES);
+        value[v] = load_int(values + i * width + v * 2 * LANES);
       }
+      for (int n = 0; n < N; n++)
+        for (int v = 0; v < V; v++)
+          sums[n][v] = add_pairs(sums[n][v], value[v], weights[n][j / 2 + i]);
     }
   }
   for (int n = 0; n < N; n++)
@@ -106,37 +117,47 @@ static FLM_INLINE void mix(const Scores* scores, const Pages& pages, const int32
 }
 
 template <int N>
-static FLM_INLINE void mix_all(const Scores* scores, const Pages& pages, const int32_t* table,
+static FLM_INLINE void mix_all(const Weights* weights, const Pages& pages, const int32_t* table,
                                int kv_head, int num_keys, Partial* out) {
   int d = 0;
   for (; d + 4 * LANES <= pages.head_dim; d += 4 * LANES)
-    mix<N, 4>(scores, pages, table, kv_head, d, num_keys, out);
+    mix<N, 4>(weights, pages, table, kv_head, d, num_keys, out);
   for (; d < pages.head_dim; d += LANES)
-    mix<N, 1>(scores, pages, table, kv_head, d, num_keys, out);
+    mix<N, 1>(weights, pages, table, kv_head, d, num_keys, out);
 }
 
-// N queries [N, head_dim], already divided by sqrt(head_dim), over one part: `table` begins at
-// its first page, query n sees limits[n] of its positions.
+// N queries, already divided by sqrt(head_dim), as pairs of dimensions [N, head_dim / 2], over one
+// part: `table` begins at its first page, query n sees limits[n] of its positions.
 template <int N>
-static void attend_part(const float* q, const Pages& pages, const int32_t* table, int kv_head,
+static void attend_part(const int32_t* q, const Pages& pages, const int32_t* table, int kv_head,
                         const int* limits, Partial* out) {
   Scores scores[N];
   int num_keys = 0;
   for (int n = 0; n < N; n++) num_keys = limits[n] > num_keys ? limits[n] : num_keys;
   int rounded = (num_keys + PAGE - 1) / PAGE * PAGE;
-  for (int j = 0; j < num_keys; j += PAGE)
-    score<N>(q, pages.keys + pages.at(table[j / PAGE], kv_head), pages.head_dim, j, scores);
-  for (int n = 0; n < N; n++) soften(scores[n], rounded, limits[n], out[n]);
+  for (int j = 0; j < num_keys; j += PAGE) {
+    const brain_t* keys = pages.keys + pages.at(table[j / PAGE], kv_head);
+    // After the last page of keys come the values of the first.
+    const brain_t* next = j + PAGE < num_keys
+                             ? pages.keys + pages.at(table[j / PAGE + 1], kv_head)
+                             : pages.values + pages.at(table[0], kv_head);
+    score<N>(q, keys, next, pages.head_dim / 2, j, scores);
+  }
+  Weights weights[N];
+  for (int n = 0; n < N; n++) {
+    soften(scores[n], rounded, limits[n], out[n]);
+    to_pairs(scores[n], rounded, weights[n]);
+  }
   int n = 0;
-  for (; n + 4 <= N; n += 4) mix_all<4>(scores + n, pages, table, kv_head, num_keys, out + n);
+  for (; n + 4 <= N; n += 4) mix_all<4>(weights + n, pages, table, kv_head, num_keys, out + n);
   switch (N - n) {
-    case 3: return mix_all<3>(scores + n, pages, table, kv_head, num_keys, out + n);
-    case 2: return mix_all<2>(scores + n, pages, table, kv_head, num_keys, out + n);
-    case 1: return mix_all<1>(scores + n, pages, table, kv_head, num_keys, out + n);
+    case 3: return mix_all<3>(weights + n, pages, table, kv_head, num_keys, out + n);
+    case 2: return mix_all<2>(weights + n, pages, table, kv_head, num_keys, out + n);
+    case 1: return mix_all<1>(weights + n, pages, table, kv_head, num_keys, out + n);
   }
 }
 
-typedef void (*AttendPart)(const float*, const Pages&, const int32_t*, int, const int*, Partial*);
+typedef void (*AttendPart)(const int32_t*, const Pages&, const int32_t*, int, const int*, Partial*);
 
 static inline AttendPart attend_part_for(int num_queries) {
   static const AttendPart table[MAX_QUERIES] = {

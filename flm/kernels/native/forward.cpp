@@ -4,6 +4,7 @@
 // Every number of a row depends on that row and its sequence only, never on the other rows, the
 // number of threads or the way a prompt was cut.
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -17,7 +18,7 @@ struct Layer {
   Matrix query, key, value, output, gate, up, down;
   const float *attention_norm, *mlp_norm;  // [hidden]
   const float *query_norm, *key_norm;      // [head_dim], or null
-  half_t *keys, *values;                   // pages, see attention.h
+  brain_t *keys, *values;                  // pages, see attention.h
 };
 
 struct Model {
@@ -53,6 +54,8 @@ struct Run {
   const int32_t* table;
 };
 
+constexpr int MAX_HEAD_DIM = 512;
+
 class Forward {
  public:
   Forward(const Model& model, const Batch& batch) : m_(model), b_(batch) {
@@ -61,6 +64,8 @@ class Forward {
     kv_size_ = m_.num_kv_heads * m_.head_dim;
     qkv_size_ = query_size_ + 2 * kv_size_;
     // Rows of long runs are taken in tiles; a lone row is cut into parts for balance.
+    // Sharing out so few rows would leave members waiting: each makes the inputs of its products.
+    copies_ = b_.num_rows <= m_.num_threads ? m_.num_threads : 1;
     tile_rows_ = group_ >= MAX_QUERIES ? 1 : MAX_QUERIES / group_;
     for (int i = 0; i < b_.num_runs; i++) {
       const int32_t* r = b_.runs + i * 3;
@@ -80,9 +85,9 @@ class Forward {
     x_ = carve<float>(at, rows * m_.hidden);
     qkv_ = carve<float>(at, rows * qkv_size_);
     wide_ = carve<float>(at, rows * (m_.inner > query_size_ ? m_.inner : query_size_));
-    hidden_in_ = rows_of(at, rows, m_.hidden);
-    query_in_ = rows_of(at, rows, query_size_);
-    inner_in_ = rows_of(at, rows, m_.inner);
+    hidden_in_ = rows_of(at, rows * copies_, m_.hidden);
+    query_in_ = rows_of(at, rows * copies_, query_size_);
+    inner_in_ = rows_of(at, rows * copies_, m_.inner);
     // Logits feel rounding the most: their rows are quantised twice, the second time the rest.
     logits_in_ = rows_of(at, (size_t)b_.num_logits * 2, m_.hidden);
     partials_ = carve<Partial>(at, (size_t)num_partials_ * group_);
@@ -105,6 +110,7 @@ class Forward {
     const Run* run;
     int row, count, kv_head, part, num_parts;
     int partial;  // where the result waits for its merge, or -1: the result is whole
+    bool writes;  // the row's own key and value are still to be written
   };
 
   static Rows rows_of(char*& at, size_t rows, int size) {
@@ -119,14 +125,16 @@ class Forward {
         int parts = run.start / PART + 1;
         for (int h = 0; h < m_.num_kv_heads; h++)
           for (int p = 0; p < parts; p++)
-            items_.push_back({&run, run.first, 1, h, p, 1, parts == 1 ? -1 : num_partials_++});
+            items_.push_back({&run, run.first, 1, h, p, 1, parts == 1 ? -1 : num_partials_++,
+                              p == parts - 1});
         continue;
       }
+      has_chunks_ = true;
       for (int row = 0; row < run.count; row += tile_rows_) {
         int count = run.count - row < tile_rows_ ? run.count - row : tile_rows_;
         int parts = (run.start + row + count - 1) / PART + 1;
         for (int h = 0; h < m_.num_kv_heads; h++)
-          items_.push_back({&run, run.first + row, count, h, 0, parts, -1});
+          items_.push_back({&run, run.first + row, count, h, 0, parts, -1, false});
       }
     }
   }
@@ -146,11 +154,29 @@ class Forward {
     for (int i = 0; i < size; i += LANES) store(out + i, load(x + i) * scale * load(weight + i));
   }
 
-  void norm_and_quantise(const float* weight, int me, Team& team) {
-    std::vector<float> normed(m_.hidden + LANES);
-    each(b_.num_rows, me, team, [&](int row) {
+  // make(rows, row) for every row of a product's input; gives the rows that this member reads.
+  template <typename Make>
+  Rows input(const Rows& rows, int me, Team& team, Make make) {
+    if (copies_ == 1) {
+      each(b_.num_rows, me, team, [&](int row) { make(rows, row); });
+      return rows;
+    }
+    Rows own = rows.from((size_t)me * b_.num_rows);
+    for (int row = 0; row < b_.num_rows; row++) make(own, row);
+    return own;
+  }
+
+  Rows normed_input(const float* weight, int me, Team& team) {
+    std::vector<float> normed(m_.hidden);
+    return input(hidden_in_, me, team, [&](const Rows& rows, int row) {
       norm(x_ + (size_t)row * m_.hidden, weight, m_.hidden, normed.data());
-      quantise_row(normed.data(), m_.hidden, hidden_in_, row);
+      quantise_row(normed.data(), m_.hidden, rows, row);
+    });
+  }
+
+  Rows wide_input(const Rows& to, int size, int me, Team& team) {
+    return input(to, me, team, [&](const Rows& rows, int row) {
+      quantise_row(wide_ + (size_t)row * size, size, rows, row);
     });
   }
 
@@ -160,7 +186,7 @@ class Forward {
   }
 
   void attention(const Layer& layer, int me, Team& team) {
-    norm_and_quantise(layer.attention_norm, me, team);
+    Rows in = normed_input(layer.attention_norm, me, team);
     const Matrix* parts[3] = {&layer.query, &layer.key, &layer.value};
     const int offsets[3] = {0, query_size_, query_size_ + kv_size_};
     const int total = parts[0]->num_panels() + parts[1]->num_panels() + parts[2]->num_panels();
@@ -169,28 +195,27 @@ class Forward {
       int count = parts[i]->num_panels();
       int first = share.first - base < 0 ? 0 : share.first - base;
       int last = share.last - base > count ? count : share.last - base;
-      product(*parts[i], hidden_in_, first, last, [&](int panel, int row, vf sums) {
+      product(*parts[i], in, first, last, [&](int panel, int row, vf sums) {
         store(qkv_ + (size_t)row * qkv_size_ + offsets[i] + panel * LANES, sums);
       });
     }
     team.barrier();
     Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim};
-    each_row(me, team, [&](const Run& run, int row) { place(layer, pages, run, row); });
-    attend(pages, me, team);
-    each(b_.num_rows, me, team, [&](int row) {
-      quantise_row(wide_ + (size_t)row * query_size_, query_size_, query_in_, row);
-    });
-    add_to_residual(layer.output, query_in_, me, team);
+    if (has_chunks_) write_chunks(layer, pages, me, team);
+    for (size_t i = me; i < items_.size(); i += team.size()) attend(layer, pages, items_[i]);
+    team.barrier();
+    if (num_partials_ > 0) merge_partials(me, team);
+    add_to_residual(layer.output, wide_input(query_in_, query_size_, me, team), me, team);
   }
 
-  // work(run, row) for this member's share of all rows, row counted within the run.
-  template <typename Work>
-  void each_row(int me, Team& team, Work work) {
+  // The keys and values of chunks, all before anyone looks at them.
+  void write_chunks(const Layer& layer, const Pages& pages, int me, Team& team) {
     Share share(b_.num_rows, me, team.size());
     for (const Run& run : runs_) {
-      int first = share.first - run.first, last = share.last - run.first;
-      for (int row = first < 0 ? 0 : first; row < (last > run.count ? run.count : last); row++)
-        work(run, row);
+      if (run.count == 1) continue;
+      int last = std::min(share.last, run.first + run.count);
+      for (int row = std::max(share.first, run.first); row < last; row++)
+        for (int h = 0; h < m_.num_kv_heads; h++) write(layer, pages, run, row, h);
     }
     team.barrier();
   }
@@ -205,54 +230,54 @@ class Forward {
     }
   }
 
-  // Rotates the row's queries and keys and writes keys and values to their page.
-  void place(const Layer& layer, const Pages& pages, const Run& run, int i) {
-    const int row = run.first + i, dim = m_.head_dim, position = run.start + i;
-    float* queries = qkv_ + (size_t)row * qkv_size_;
-    const float scale = 1.0f / std::sqrt((float)dim);
-    for (int h = 0; h < m_.num_heads; h++) {
-      float* q = queries + h * dim;
-      if (layer.query_norm != nullptr) norm(q, layer.query_norm, dim, q);
-      rotate(q, row);
-      for (int d = 0; d < dim; d += LANES) store(q + d, load(q + d) * scale);
-    }
+  // Rotates the row's key of one head and writes key and value to their page.
+  void write(const Layer& layer, const Pages& pages, const Run& run, int row, int h) {
+    const int dim = m_.head_dim, position = run.start + row - run.first;
     const int page = run.table[position / PAGE], slot = position % PAGE;
-    for (int h = 0; h < m_.num_kv_heads; h++) {
-      float *k = queries + query_size_ + h * dim, *v = k + kv_size_;
-      if (layer.key_norm != nullptr) norm(k, layer.key_norm, dim, k);
-      rotate(k, row);
-      half_t* keys = pages.keys + pages.at(page, h) + slot;
-      half_t* values = pages.values + pages.at(page, h) + (size_t)slot * dim;
-      for (int d = 0; d < dim; d += LANES) {
-        half_t halves[LANES];
-        store_half(halves, load(k + d));
-        for (int lane = 0; lane < LANES; lane++) keys[(size_t)(d + lane) * PAGE] = halves[lane];
-        store_half(values + d, load(v + d));
+    float* k = qkv_ + (size_t)row * qkv_size_ + query_size_ + h * dim;
+    const float* v = k + kv_size_;
+    if (layer.key_norm != nullptr) norm(k, layer.key_norm, dim, k);
+    rotate(k, row);
+    brain_t* keys = pages.keys + pages.at(page, h) + slot * 2;
+    brain_t* values = pages.values + pages.at(page, h) + (size_t)(slot / 2) * dim * 2 + slot % 2;
+    // What a former holder left at the next position must not reach a sum, not even times zero.
+    const bool is_last = row + 1 == run.first + run.count;
+    for (int d = 0; d < dim; d += LANES) {
+      vi key = to_brain(load(k + d)), value = to_brain(load(v + d));
+      for (int i = 0; i < LANES; i++) {
+        keys[(size_t)((d + i) / 2) * PAGE * 2 + (d + i) % 2] = (brain_t)key[i];
+        values[(d + i) * 2] = (brain_t)value[i];
+        if (is_last && slot % 2 == 0) values[(d + i) * 2 + 1] = 0;
       }
     }
   }
 
-  void attend(const Pages& pages, int me, Team& team) {
-    // Neighbouring items cost about the same, so they are dealt out in turn.
-    for (size_t i = me; i < items_.size(); i += team.size()) attend_item(pages, items_[i]);
-    team.barrier();
-    if (num_partials_ == 0) return;
-    merge_partials(me, team);
+  // A head's query, rotated and divided by sqrt(head_dim), as pairs of dimensions.
+  void query(const Layer& layer, int row, int head, int32_t* pairs) const {
+    const int dim = m_.head_dim;
+    float q[MAX_HEAD_DIM] __attribute__((aligned(64)));
+    const float scale = 1.0f / std::sqrt((float)dim);
+    std::memcpy(q, qkv_ + (size_t)row * qkv_size_ + head * dim, dim * sizeof(float));
+    if (layer.query_norm != nullptr) norm(q, layer.query_norm, dim, q);
+    rotate(q, row);
+    for (int d = 0; d < dim; d += LANES) store(q + d, load(q + d) * scale);
+    to_pairs(q, dim, pairs);
   }
 
-  void attend_item(const Pages& pages, const Item& item) {
+  void attend(const Layer& layer, const Pages& pages, const Item& item) {
     const int dim = m_.head_dim;
+    if (item.writes) write(layer, pages, *item.run, item.row, item.kv_head);
     for (int g = 0; g < group_; g += MAX_QUERIES) {  // more than 12 heads share few models' keys
       const int heads = group_ - g < MAX_QUERIES ? group_ - g : MAX_QUERIES;
       const int count = item.count * heads;
-      float q[MAX_QUERIES * 512] __attribute__((aligned(64)));
-      float o[MAX_QUERIES * 512] __attribute__((aligned(64)));
-      float o_part[MAX_QUERIES * 512] __attribute__((aligned(64)));
+      int32_t q[MAX_QUERIES * MAX_HEAD_DIM / 2] __attribute__((aligned(64)));
+      float o[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+      float o_part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
       Partial whole[MAX_QUERIES], part[MAX_QUERIES];
       int positions[MAX_QUERIES];
       for (int n = 0; n < count; n++) {
         const int row = item.row + n / heads, head = item.kv_head * group_ + g + n % heads;
-        std::memcpy(q + n * dim, qkv_ + (size_t)row * qkv_size_ + head * dim, dim * sizeof(float));
+        query(layer, row, head, q + n * dim / 2);
         positions[n] = item.run->start + row - item.run->first;
         whole[n].o = o + n * dim;
         part[n].o = o_part + n * dim;
@@ -322,25 +347,22 @@ class Forward {
   }
 
   void mlp(const Layer& layer, int me, Team& team) {
-    norm_and_quantise(layer.mlp_norm, me, team);
+    Rows in = normed_input(layer.mlp_norm, me, team);
     Share share(layer.gate.num_panels(), me, team.size());
-    product(layer.gate, hidden_in_, share.first, share.last, [&](int panel, int row, vf sums) {
+    product(layer.gate, in, share.first, share.last, [&](int panel, int row, vf sums) {
       store(wide_ + (size_t)row * m_.inner + panel * LANES, vsilu(sums));
     });
-    product(layer.up, hidden_in_, share.first, share.last, [&](int panel, int row, vf sums) {
+    product(layer.up, in, share.first, share.last, [&](int panel, int row, vf sums) {
       float* to = wide_ + (size_t)row * m_.inner + panel * LANES;
       store(to, load(to) * sums);
     });
     team.barrier();
-    each(b_.num_rows, me, team, [&](int row) {
-      quantise_row(wide_ + (size_t)row * m_.inner, m_.inner, inner_in_, row);
-    });
-    add_to_residual(layer.down, inner_in_, me, team);
+    add_to_residual(layer.down, wide_input(inner_in_, m_.inner, me, team), me, team);
   }
 
   void logits(int me, Team& team) {
     if (b_.num_logits == 0) return;
-    std::vector<float> normed(m_.hidden + LANES);
+    std::vector<float> normed(m_.hidden);
     each(b_.num_logits, me, team, [&](int i) {
       norm(x_ + (size_t)b_.logit_rows[i] * m_.hidden, m_.norm, m_.hidden, normed.data());
       quantise_row(normed.data(), m_.hidden, logits_in_, i * 2, true);
@@ -356,7 +378,8 @@ class Forward {
 
   const Model& m_;
   const Batch& b_;
-  int group_, query_size_, kv_size_, qkv_size_, tile_rows_, num_partials_ = 0;
+  int group_, query_size_, kv_size_, qkv_size_, tile_rows_, copies_, num_partials_ = 0;
+  bool has_chunks_ = false;
   std::vector<Run> runs_;
   std::vector<Item> items_;
   float *x_, *qkv_, *wide_, *partial_o_;

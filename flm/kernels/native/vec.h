@@ -119,25 +119,6 @@ static inline float half_to_float_bits(half_t h) {
   return f;
 }
 
-static inline half_t float_to_half_bits(float f) {
-  uint32_t bits;
-  std::memcpy(&bits, &f, 4);
-  uint32_t sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffffu;
-  if (magnitude >= 0x7f800000u)
-    return (half_t)(sign | (magnitude > 0x7f800000u ? 0x7e00 : 0x7c00));
-  if (magnitude >= 0x477ff000u) return (half_t)(sign | 0x7c00);  // rounds to infinity
-  if (magnitude < 0x38800000u) {                                 // subnormal: let addition round
-    float a;
-    std::memcpy(&a, &magnitude, 4);
-    a += 0.5f;
-    uint32_t r;
-    std::memcpy(&r, &a, 4);
-    return (half_t)(sign | (r - 0x3f000000u));
-  }
-  uint32_t odd = (magnitude >> 13) & 1;
-  return (half_t)(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
-}
-
 static FLM_INLINE vf load_half(const half_t* p) {
 #if defined(__AVX512F__)
   return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
@@ -157,15 +138,41 @@ static FLM_INLINE vf load_half(const half_t* p) {
 #endif
 }
 
-static FLM_INLINE void store_half(half_t* p, vf v) {
-#if defined(__AVX512F__)
-  _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__F16C__) && defined(__AVX2__)
-  _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(low(v), _MM_FROUND_TO_NEAREST_INT));
-  _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(high(v), _MM_FROUND_TO_NEAREST_INT));
+// --- bfloat16 ---------------------------------------------------------------------------------
+
+typedef uint16_t brain_t;  // the upper 16 bits of a float
+
+static FLM_INLINE vi load_int(const void* p) {
+  vi v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Rounded to nearest, in the lower 16 bits of each lane.
+static FLM_INLINE vi to_brain(vf v) {
+  vi bits = (vi)v;
+  vi odd = (bits >> 16) & 1;
+  return ((bits + 0x7fff + odd) >> 16) & 0xffff;
+}
+
+// sums + the products of both halves of each lane with both halves of `pair`.
+static FLM_INLINE vf add_pairs(vf sums, vi lanes, int32_t pair) {
+#if defined(__AVX512BF16__)
+  return _mm512_dpbf16_ps(sums, (__m512bh)lanes, (__m512bh)_mm512_set1_epi32(pair));
 #else
-  for (int i = 0; i < LANES; i++) p[i] = float_to_half_bits(v[i]);
+  vi low = (vi{} + pair) << 16, high = (vi{} + pair) & (int32_t)0xffff0000;
+  sums = fma((vf)(lanes << 16), (vf)low, sums);
+  return fma((vf)(lanes & (int32_t)0xffff0000), (vf)high, sums);
 #endif
+}
+
+// Neighbours as pairs; size is a multiple of 16.
+static FLM_INLINE void to_pairs(const float* x, int size, int32_t* pairs) {
+  for (int i = 0; i < size; i += LANES) {
+    vi rounded = to_brain(load(x + i));
+    for (int lane = 0; lane < LANES; lane += 2)
+      pairs[(i + lane) / 2] = rounded[lane] | (rounded[lane + 1] << 16);
+  }
 }
 
 // --- functions ------------------------------------------------------------------------------
