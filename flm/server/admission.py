@@ -19,6 +19,7 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.settings import Resolution, resolve
 from flm.sticky import REASONING_FIELDS, Snapshot
+from flm.types import GenerationRequest
 
 if TYPE_CHECKING:
     from flm.service import Generation, LoadedModel, Prepared
@@ -98,16 +99,15 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
     if plan.mode == "silent":
         return ()
     told = {entry.field for entry in plan.records}
-    hidden = _without_effect(call.body) | told
+    hidden = _without_effect(call.body, plan.prepared.request) | told
     inherited = [defaulted(entry) for entry in snapshot.inherited if entry.field not in hidden]
     return ordered((*plan.records, *inherited), type(call.body))
 
 
-def _without_effect(body: CommonBody) -> frozenset[str]:
+def _without_effect(body: CommonBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
     if not isinstance(body, ChatBody):
         return frozenset(REASONING_FIELDS)
-    kwargs = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
-    if body.enable_thinking is not None or kwargs.get("enable_thinking") is not None:
+    if body.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
         return frozenset({"think"})
     return frozenset()

@@ -77,6 +77,11 @@ class LoadedModel:
         return self.template.variables
 
     @property
+    def thinking_switch(self) -> str:
+        """The name among them that turns thinking on and off."""
+        return self.template.thinking_switch
+
+    @property
     def reasons(self) -> bool:
         """True when the model can think before it answers."""
         return self.info.reasons

@@ -59,7 +59,7 @@ def renders_alike(one: Settings, other: Settings) -> bool:
 
 def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     messages = request.messages if request.messages is not None else ()
-    kwargs = _template_kwargs(request)
+    kwargs = _template_kwargs(model, request)
     if request.continue_final_message:
         _check_continuable(model)
         rendered = model.template.render_continued(messages, tools=request.tools, kwargs=kwargs)
@@ -85,13 +85,17 @@ def may_reason(model: LoadedModel, request: GenerationRequest) -> bool:
     return (request.settings.think if switch is None else switch) is not False
 
 
-def _template_kwargs(request: GenerationRequest) -> dict[str, Any]:
+def _template_kwargs(model: LoadedModel, request: GenerationRequest) -> dict[str, Any]:
     switches: dict[str, Any] = {}
     if request.settings.think is not None:
         switches["enable_thinking"] = request.settings.think
     if request.settings.reasoning_effort is not None:
         switches["reasoning_effort"] = request.settings.reasoning_effort
-    return {**switches, **request.template_kwargs}
+    variables = {**switches, **request.template_kwargs}
+    if "enable_thinking" in variables:
+        # Requests have one name for the switch, templates several.
+        variables[model.template.thinking_switch] = variables["enable_thinking"]
+    return variables
 
 
 def _raw_prompts(model: LoadedModel, request: GenerationRequest) -> _Prompts:

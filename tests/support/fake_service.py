@@ -44,6 +44,7 @@ class FakeInfo:
     reasons: bool = False
     think: ThinkMode = "on"
     reads_effort: bool = False
+    thinking_switch: str = "enable_thinking"
     defaults: Settings = field(default_factory=Settings)
 
 
@@ -67,7 +68,9 @@ class FakeModel:
         self.store = StickyStore(info.defaults)
         self.vocab_size = VOCAB_SIZE
         self.reasons = info.reasons
-        self.template_variables = frozenset({"messages", "tools", "enable_thinking", "x"})
+        self.thinking_switch = info.thinking_switch
+        names = {"messages", "tools", "x", info.thinking_switch}
+        self.template_variables = frozenset(names)
         self.think: ThinkMode = info.think if info.reasons else "none"
         self.reads_effort = info.reads_effort
 

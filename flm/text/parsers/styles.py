@@ -7,7 +7,7 @@ from typing import Any
 from flm.text.parsers.base import Parser
 from flm.text.parsers.chain import ChainedParser
 from flm.text.parsers.continued import ContinuedThinkParser
-from flm.text.parsers.dialects import ToolDialect, tool_parser
+from flm.text.parsers.dialects import ToolDialect, detect_tool_dialect, tool_parser
 from flm.text.parsers.plain import HeldSpaceParser, PlainParser
 from flm.text.parsers.think import ThinkParser
 
@@ -63,7 +63,7 @@ class ReplyShape:
 
 def detect_reasoning(template_source: str) -> ReasoningStyle | None:
     """The reasoning tags that a template mentions; None when there are none."""
-    if "<|channel|>" in template_source and "analysis" in template_source:
+    if detect_tool_dialect(template_source) == "harmony":
         return HARMONY
     return next(
         (

@@ -289,7 +289,7 @@ def test_harmony_has_a_channel_for_everything() -> None:
         ("<|tool_call>call:", "gemma4"),
         ("<|tool_list_start|>", "lfm2"),
         ("<｜tool▁calls▁begin｜>", "deepseek"),
-        ("<|channel|>commentary to=functions.", "harmony"),
+        ("<|channel|>analysis to=functions.<|message|>", "harmony"),
     ],
 )
 def test_the_template_shows_the_dialect(source: str, dialect: ToolDialect) -> None:
