@@ -11,6 +11,9 @@ Channel = Literal["content", "reasoning"]
 ThinkMode = Literal["none", "off", "on", "always"]
 """How a model reasons: not at all, only when asked, unless told not to, or always."""
 
+LOWEST_LOGPROB = -9999.0
+"""Stands for a probability of zero, which JSON cannot say as a logarithm."""
+
 
 # --- settings ----------------------------------------------------------------------------------
 

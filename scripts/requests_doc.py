@@ -47,6 +47,8 @@ The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/d
 - **Unknown fields are ignored and recorded** as dropped, with a suggestion where the name looks
   misspelt.
 - **Text in a message is text.** Markers such as `<|im_end|>` inside content are plain characters.
+- **Earlier turns are not left out.** Calls, results and system messages that the model's chat
+  template would not show are written where it shows them.
 
 ## The record
 

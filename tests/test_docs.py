@@ -9,11 +9,13 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import models_doc
 import pytest
 import requests_doc
 import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from typer.testing import CliRunner
 
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
@@ -239,6 +241,19 @@ def test_broken_links_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_the_page_of_requests_is_what_the_schemas_say() -> None:
     found = requests_doc.TARGET.read_text(encoding="utf-8")
     assert found == requests_doc.page(), "run: .venv/bin/python scripts/requests_doc.py"
+
+
+def test_the_page_of_models_is_what_the_catalogue_says() -> None:
+    found = models_doc.TARGET.read_text(encoding="utf-8")
+    assert found == models_doc.page(), "run: .venv/bin/python scripts/models_doc.py"
+
+
+def test_the_page_of_models_has_those_that_are_listed(tmp_path: Path) -> None:
+    env = {"FLM_MODEL_PATH": str(tmp_path)}
+    names = CliRunner().invoke(app, ["list", "--quiet"], env=env).stdout.split()
+    rows = re.findall(r"^\| `(\S+)` \|", models_doc.page().split("## Sampling")[0], re.MULTILINE)
+    assert rows == names
+    assert len(rows) == len(set(rows)) > 0
 
 
 def test_every_field_has_a_meaning() -> None:

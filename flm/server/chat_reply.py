@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.responses import CallPiece, Piece, ReplyHead, finite_logprob
+from flm.server.responses import CallPiece, Piece, ReplyHead
 from flm.types import TokenLogprob
 
 
@@ -82,4 +82,4 @@ def _entry(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(text: str, raw: bytes, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": finite_logprob(logprob), "bytes": list(raw)}
+    return {"token": text, "logprob": logprob, "bytes": list(raw)}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.responses import Piece, ReplyHead, finite_logprob, text_offsets
+from flm.server.responses import Piece, ReplyHead, text_offsets
 from flm.types import TokenLogprob
 
 
@@ -47,9 +47,7 @@ def _logprobs(piece: Piece) -> dict[str, Any]:
     entries = piece.logprobs
     return {
         "tokens": [_name(entry.text, entry.raw) for entry in entries],
-        "token_logprobs": [
-            None if entry.logprob is None else finite_logprob(entry.logprob) for entry in entries
-        ],
+        "token_logprobs": [entry.logprob for entry in entries],
         "top_logprobs": [_top(entry) for entry in entries],
         "text_offset": text_offsets(entries, piece.offset),
     }
@@ -59,8 +57,8 @@ def _top(entry: TokenLogprob) -> dict[str, float] | None:
     """The alternatives and the token itself; None where there is no distribution."""
     if entry.logprob is None:
         return None
-    top = {_name(item.text, item.raw): finite_logprob(item.logprob) for item in entry.top}
-    top.setdefault(_name(entry.text, entry.raw), finite_logprob(entry.logprob))
+    top = {_name(item.text, item.raw): item.logprob for item in entry.top}
+    top.setdefault(_name(entry.text, entry.raw), entry.logprob)
     return top
 
 

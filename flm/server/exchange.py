@@ -26,7 +26,7 @@ class GenerationResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or stop silently when the client has gone."""
-        await until_disconnect(receive, self._answer(scope, receive, send))
+        await until_disconnect(receive, self._answer(scope, receive, send), self._call.id)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply: Response | None = None
@@ -78,14 +78,16 @@ class GenerationResponse(Response):
         )
 
 
-async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+async def until_disconnect(
+    receive: Receive, work: Coroutine[Any, Any, None], request_id: str
+) -> None:
     """Run ``work``; cancel it as soon as the client has gone. Its failures are raised."""
     task = asyncio.create_task(work)
     watcher = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            logger.info("Client disconnected; cancelling its request")
+            logger.info("%s: the client has gone; its request is cancelled", request_id)
     finally:
         watcher.cancel()
         task.cancel()

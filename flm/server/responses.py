@@ -19,9 +19,6 @@ from flm.types import (
     Usage,
 )
 
-MIN_LOGPROB = -9999.0
-"""JSON has no minus infinity; OpenAI writes this number for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
@@ -262,11 +259,6 @@ def now() -> int:
 
 
 # --- log probabilities -------------------------------------------------------------------------
-
-
-def finite_logprob(value: float) -> float:
-    """``value``, or OpenAI's stand-in for minus infinity."""
-    return max(value, MIN_LOGPROB)
 
 
 def num_chars(entries: Iterable[TokenLogprob]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flm.errors import InvalidRequestError
+from flm.errors import InvalidRequestError, require_token_ids
 from flm.server.reasoning import request_switch, sent_switches
 from flm.server.records import Records, Speller, shown
 from flm.server.schemas.chat import ChatBody
@@ -196,13 +196,8 @@ def _check_token_ids(body: CommonBody, vocab_size: int) -> None:
     """Token ids that no token has cannot be meant."""
     bias = body.logit_bias if body.logit_bias is not None else {}
     stops = body.stop_token_ids if body.stop_token_ids is not None else []
-    for name, ids in (("logit_bias", map(int, bias)), ("stop_token_ids", iter(stops))):
-        for token_id in ids:
-            if token_id >= vocab_size:
-                raise InvalidRequestError(
-                    f"{name}: there is no token {token_id}; ids run from 0 to {vocab_size - 1}.",
-                    param=name,
-                )
+    require_token_ids([*map(int, bias)], vocab_size, param="logit_bias")
+    require_token_ids(stops, vocab_size, param="stop_token_ids")
 
 
 # --- fields without effect ---------------------------------------------------------------------

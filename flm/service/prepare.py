@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flm.adaptation import Adaptation
-from flm.errors import ContextLengthError, InvalidRequestError
+from flm.errors import ContextLengthError, InvalidRequestError, require_token_ids
 from flm.service.constraints import compiled
 from flm.service.models import LoadedModel, Prepared
 from flm.types import GenerationRequest, Settings
@@ -112,12 +112,7 @@ def _raw_ids(model: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ..
         raise InvalidRequestError(
             "The prompt has no tokens; send at least one character or token id.", param="prompt"
         )
-    wrong = next((token_id for token_id in ids if not 0 <= token_id < model.vocab_size), None)
-    if wrong is not None:
-        raise InvalidRequestError(
-            f"Token id {wrong} is not in the vocabulary; ids run from 0 to {model.vocab_size - 1}.",
-            param="prompt",
-        )
+    require_token_ids(ids, model.vocab_size, param="prompt")
     return ids
 
 

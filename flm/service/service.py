@@ -89,6 +89,22 @@ class Service:
                 "The engine has stopped; see the server's log and restart the server."
             )
 
+    async def resolve(self, name: str | None) -> str:
+        """The id of the model that a request names (None: the loaded one).
+
+        Raises:
+            ModelNotFoundError: no installed model and no served name matches.
+            LoadingError, EngineDeadError: nothing is loaded.
+        """
+        current = self._slot.current
+        if current is None:
+            self.health()
+            raise LoadingError("No model is loaded yet; try again shortly.")
+        known = {current.model_id, *self._served_names}
+        if name is None or name in known or "*" in self._served_names:
+            return current.model_id
+        return await self._in_pool(lambda: self._library.resolve(name))
+
     @asynccontextmanager
     async def model_lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
         """Hold the model a request names (None: the loaded one) until the reply is finished.
@@ -97,7 +113,7 @@ class Service:
             ModelNotFoundError: no installed model and no served name matches.
             LoadingError, QueueFullError, ShuttingDownError: not now.
         """
-        model_id = await self._resolve(name)
+        model_id = await self.resolve(name)
         async with self._slot.lease(model_id) as model:
             yield model
 
@@ -180,16 +196,6 @@ class Service:
             self._grace.cancel()
 
     # --- inside --------------------------------------------------------------------------------
-
-    async def _resolve(self, name: str | None) -> str:
-        current = self._slot.current
-        if current is None:
-            self.health()
-            raise LoadingError("No model is loaded yet; try again shortly.")
-        known = {current.model_id, *self._served_names}
-        if name is None or name in known or "*" in self._served_names:
-            return current.model_id
-        return await self._in_pool(lambda: self._library.resolve(name))
 
     async def _exchange(self, old: LoadedModel | None, model_id: str) -> LoadedModel:
         try:

@@ -1,6 +1,6 @@
 """Text to token ids and back, for any model file the project reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from flm.errors import InvalidRequestError, ModelFileError
 from flm.text.backend import Backend, longest_first
@@ -137,20 +137,6 @@ class Tokenizer:
         kept = (i for i in token_ids if not (skip_control and i in self.control_ids))
         text = b"".join(map(self.token_bytes, kept)).decode("utf-8", "replace")
         return text.removeprefix(" ") if self.has_space_prefix else text
-
-    def check_ids(self, token_ids: Sequence[int], *, param: str) -> None:
-        """Refuse ids that are not in the vocabulary.
-
-        Raises:
-            InvalidRequestError: naming the first wrong id and the field it came in.
-        """
-        wrong = next((i for i in token_ids if not 0 <= i < self.vocab_size), None)
-        if wrong is not None:
-            raise InvalidRequestError(
-                f"Token id {wrong} is not in the vocabulary; ids run from 0 to "
-                f"{self.vocab_size - 1}.",
-                param=param,
-            )
 
     @property
     def markers(self) -> Mapping[str, int]:

@@ -94,6 +94,14 @@ def test_the_log_has_one_line_per_chunk(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
+def test_a_line_knows_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine(chunk_len=64)
+    with caplog.at_level(logging.INFO, logger="flm"):
+        run(engine, request("a", prompt(100)))
+        run(engine, request("b", [1]))
+    assert [record.__dict__["request_id"] for record in caplog.records] == ["a", "a", "b"]
+
+
 def test_a_line_stands_at_the_start_of_its_chunk(caplog: pytest.LogCaptureFixture) -> None:
     engine = make_engine(chunk_len=64, slice_len=16)
     engine.submit(request("a", prompt(100)))

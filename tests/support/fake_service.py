@@ -217,14 +217,20 @@ class FakeService:
         if self.health_error is not None:
             raise self.health_error
 
+    async def resolve(self, name: str | None) -> str:
+        if name is None:
+            return self.current.info.id
+        if name not in self.infos:
+            known = ", ".join(self.infos)
+            raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
+        return name
+
     @asynccontextmanager
     async def model_lease(self, name: str | None) -> AsyncIterator[FakeModel]:
         if self.health_error is not None:
             raise self.health_error
-        if name is not None and name not in self.infos:
-            known = ", ".join(self.infos)
-            raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
-        if name is not None and name != self.current.info.id:
+        name = await self.resolve(name)
+        if name != self.current.info.id:
             self.current = FakeModel(replace(self.infos[name], loaded=True))
         self.num_leases += 1
         try:
