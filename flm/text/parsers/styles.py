@@ -45,6 +45,11 @@ class OutputStyle:
     reasoning: ReasoningStyle | None
     tools: ToolDialect = "hermes"
 
+    @property
+    def has_channels(self) -> bool:
+        """True for the harmony format: no reply can begin inside of a message."""
+        return self.tools == "harmony" or self.reasoning == HARMONY
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyShape:
