@@ -84,7 +84,7 @@ def make_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
     """A reader for one reply."""
     if reply.prompt is None:
         return PlainParser()
-    if style.tools == "harmony":
+    if style.has_channels:
         return tool_parser("harmony", reply.tools)
     outer = _reasoning_parser(style.reasoning, reply)
     inner = _answer_parser(style, reply)
