@@ -18,7 +18,8 @@ from flm.sampling.batch import Sampled, SamplingRow
 from tests.e2e.conftest import DEFAULTS, hot_folder, tiny_config
 from tests.support.app import RunningApp, running_app
 from tests.support.replies import CHAT, streamed, whole
-from tests.support.tiny import tiny_tokenizer
+from tests.support.scripted import saying
+from tests.support.tiny import IM_END, tiny_tokenizer
 
 PENALISED: dict[str, Any] = {
     "temperature": 0,
@@ -157,8 +158,26 @@ def test_the_end_of_a_reply_in_the_cache_is_in_the_window(
     client: httpx.Client, watch: Watch
 ) -> None:
     reply, window = continued(client, watch)
-    assert len(window) >= 32
-    assert reply[: len(window)] == window
+    assert window == reply
+
+
+@pytest.mark.parametrize("num_words", [1, 5, 20, 33])
+def test_in_a_chat_that_is_all_of_the_reply_its_end_token_included(
+    client: httpx.Client, watch: Watch, num_words: int
+) -> None:
+    said = tiny_tokenizer().encode(" question" * num_words).ids
+    body = {"messages": CONVERSATION, "presence_penalty": 0.5}
+    with saying([*said, IM_END]):
+        reply = whole(client, **body)
+    assert reply.choices[0].finish_reason == "stop"
+    watch.clear()
+    turns = [
+        *CONVERSATION,
+        {"role": "assistant", "content": reply.text},
+        {"role": "user", "content": "Go on."},
+    ]
+    whole(client, **{**body, "messages": turns}, max_tokens=1)
+    assert watch.windows == [last([*said, IM_END], 64)]
 
 
 @pytest.mark.parametrize("last_n", [0, 1, 7])
