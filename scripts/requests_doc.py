@@ -76,18 +76,31 @@ request's tokens against the context), `active_kv_tokens` and `max_kv_token_capa
 `decoding_speed_tps`. Every sampled token counts in `completion_tokens` and has its log probability,
 an end-of-sequence token included. Log probabilities are those of the raw logits, before penalties.
 
+The thoughts of a reasoning model are `reasoning_content`, in a stream before the deltas of the
+answer, and never in `content`. Their tags are left out, and so is the field where the model did not
+reason. They count in `max_tokens` and `completion_tokens`. `/v1/completions` gives the raw text, tags
+included. Streams carry a random `system_fingerprint`, other replies none: it is nothing to compare.
+
 A stream sends `usage` only with `stream_options.include_usage`, as a last chunk without choices. A
 failure after a stream began is one `data: {"error": ...}` event, and no `[DONE]` follows.
 
 ## Continuing a message
 
 With `continue_final_message: true` the reply goes on where the text of the last message, the
-assistant's, ends; `content` is the new text alone, with its white space. White space at the end of
-the message counts where the chat template keeps it. A model that reasons before it answers may take
-the message for the beginning of its thoughts: if it writes the tag that ends them, what came before
-is `reasoning_content`, and if it never does, all of it is `content`; a stream sends no text before
-that is known. It is HTTP 400 without a last assistant message that has text and no `tool_calls`,
-with `add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
+assistant's, ends, instead of being a new turn after it (the default, and what `false` and null mean).
+`content` is the new text alone, with its white space as the model wrote it (in a stream, white space
+comes with the text behind it or at the end); `logprobs` are those of the new tokens, the first one
+right behind the message, and `prompt_tokens` counts the message. White space at the end of the
+message counts where the chat template keeps it and the message does not begin with white space too.
+Where a template opens a reply otherwise than it writes a finished one (an empty reasoning block), the
+message stands behind the opening.
+
+A model that reasons before it answers may take the message for the beginning of its thoughts: if it
+writes the tag that ends them, what came before is `reasoning_content`, and if it never does, all of it
+is `content`; a stream sends no text before that is known.
+
+It is HTTP 400 without a last assistant message that has text and no `tool_calls`, with
+`add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
 rewrites the text, and for models of the harmony format.
 
 ## Errors

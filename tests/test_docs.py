@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
+from flm.models.catalog import load_catalog
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from tests.support.architecture import ANY
@@ -261,3 +262,19 @@ def test_every_field_has_a_meaning() -> None:
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"
+
+
+def test_the_defaults_of_every_family_are_documented() -> None:
+    page = (ROOT / "docs" / "sampling.md").read_text("utf-8")
+    table = page.partition("| family |")[2].partition("\n\n")[0]
+    header, _, *lines = [[cell.strip() for cell in line.split("|")] for line in table.split("\n")]
+    names = [cell.strip("`") for cell in header if cell]
+    told = {
+        family: dict(zip(names, map(float, line[2:]), strict=False))
+        for line in lines
+        for family in line[1].split(", ")
+    }
+    zeros = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repeat_last_n": 64}
+    for entry in load_catalog().entries:
+        assert {**told[entry.family], **zeros} == asdict(entry.sampling), entry.name
+    assert set(told) == {entry.family for entry in load_catalog().entries}

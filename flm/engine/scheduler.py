@@ -124,6 +124,9 @@ class Scheduler:
             self.cache.commit(
                 sequence.lease, sequence.token_ids, num_valid, prompt_len=sequence.prompt_len
             )
+            if num_valid >= sequence.prompt_len:
+                known = sequence.token_ids[: sequence.prompt_len + kept]
+                self.cache.note_ending(sequence.lease, known, prompt_len=sequence.prompt_len)
             self.cache.release(sequence.lease)
             sequence.suspend()
         self.metrics.num_finished[reason] += 1

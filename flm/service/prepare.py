@@ -69,7 +69,7 @@ def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
 
 
 def _check_continuable(model: LoadedModel) -> None:
-    if model.output.tools == "harmony":
+    if model.output.has_channels:
         raise InvalidRequestError(
             "continue_final_message does not work with this model: it writes its messages in "
             "channels, and no reply can begin inside of one.",

@@ -1,4 +1,6 @@
-"""The prompt that goes on in the middle of the last message."""
+"""Where the prompt of a continued message ends, for templates of every shape."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,115 +10,167 @@ from flm.errors import InvalidRequestError
 from flm.text.template import ChatTemplate
 from tests.text import templates
 from tests.text import templates_history as shapes
-from tests.text.chats import CASES, CHATML_TOKENIZER, CHATS, turns
+from tests.text.chats import CHATML_TOKENIZER, CHATS, turns
 from tests.text.samples import plain_text
 
-ANSWER = "The answer is:"
-# A finished message lacks what a reply is opened with, as in Qwen 3.5, Gemma 4 12B and LFM2.5.
-EMPTY_BLOCK = templates.CHATML.replace(
-    "assistant\\n' }}",
-    "assistant\\n' + ('<think>\\n' if enable_thinking else '<think>\\n\\n</think>\\n\\n') }}",
+KEEPING = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content"
+    " + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}OPENING{% endif %}"
 )
-EMPTY_CHANNEL = templates.CHATML.replace(
-    "assistant\\n' }}",
-    "assistant\\n' + ('' if enable_thinking else '<|channel>thought\\n<channel|>') }}",
-)
-ALWAYS_OPEN = templates.CHATML.replace("assistant\\n' }}", "assistant\\n<think>' }}")
-TRIMMING = templates.CHATML.replace("message['content']", "message['content'] | trim")
+TRIMMING = KEEPING.replace("message.content", "message.content | trim")
+EMPTY_BLOCK = "{{ '<think>\n\n</think>\n\n' if enable_thinking is false else '<think>\n' }}"
+EMPTY_CHANNEL = "{% if not enable_thinking %}{{ '<|channel>thought\n<channel|>' }}{% endif %}"
+OPEN_TAG = "{{ '<think>' }}"
+
+HEAD = "<|im_start|>user\nIs it?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def continued(source: str, *contents: str, **kwargs: bool) -> str:
-    chat = ChatTemplate(source, CHATML_TOKENIZER)
-    return chat.render_continued(turns(*contents), kwargs=kwargs).text
+def template(source: str, opening: str = "") -> ChatTemplate:
+    return ChatTemplate(source.replace("OPENING", opening), CHATML_TOKENIZER)
+
+
+def cut(chat: ChatTemplate, text: str, **kwargs: Any) -> str:
+    return chat.render_continued(turns("Is it?", text), kwargs=kwargs).text
+
+
+# --- the cut -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [KEEPING, TRIMMING])
+def test_the_prompt_ends_right_behind_the_text(source: str) -> None:
+    assert cut(template(source), "The answer is:") == f"{HEAD}The answer is:"
+
+
+def test_its_tokens_are_those_of_the_markup_and_of_the_text() -> None:
+    prompt = template(KEEPING).render_continued(turns("Is it?", "No<|im_end|>"))
+    encode = CHATML_TOKENIZER.encode
+    expected = [*encode(HEAD, control=True), *encode("No<|im_end|>", control=False)]
+    assert list(prompt.ids) == expected
+
+
+@pytest.mark.parametrize("text", ["yes", "a yes and a yes", "user", "assistant", "e", "<|im_end|>"])
+def test_the_last_occurrence_counts_and_markup_does_not(text: str) -> None:
+    messages = turns(f"{text} {text}", text, f"{text}?", text)
+    finished = template(KEEPING).render(messages, add_generation_prompt=False).text
+    prompt = template(KEEPING).render_continued(messages).text
+    assert finished == f"{prompt}<|im_end|>\n"
+
+
+def test_without_it_the_message_is_closed_and_a_turn_opened() -> None:
+    prompt = template(KEEPING).render(turns("Is it?", "No"))
+    assert prompt.text == f"{HEAD}No<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("shape", ["chatml", "llama3", "qwen", "gemma", "llama2"])
+def test_published_shapes_can_be_continued(shape: str) -> None:
+    messages = turns("Is it?", "The answer is:")
+    prompt = CHATS[shape].render_continued(messages)
+    finished = CHATS[shape].render(messages, add_generation_prompt=False)
+    assert prompt.text.endswith("The answer is:")
+    assert finished.text.startswith(prompt.text)
+
+
+# --- white space -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("source", "thinks", "opening"),
+    ("source", "text", "end"),
     [
-        (templates.CHATML, None, ""),
-        (templates.QWEN_LIKE, None, ""),
-        (templates.QWEN_LIKE, False, "<think>\n\n</think>\n\n"),
-        (EMPTY_BLOCK, False, "<think>\n\n</think>\n\n"),
-        (EMPTY_BLOCK, True, "<think>\n"),
-        (EMPTY_CHANNEL, False, "<|channel>thought\n<channel|>"),
-        (EMPTY_CHANNEL, True, ""),
-        (ALWAYS_OPEN, None, "<think>"),
-        (shapes.THINKING, None, "</think>"),
+        (TRIMMING, "The answer is: ", "The answer is:"),
+        (TRIMMING, "  The answer is:\n\n", "The answer is:"),
+        (KEEPING, "The answer is: ", "The answer is: "),
+        (KEEPING, "The answer is:\n \n", "The answer is:\n \n"),
+        # Only where the text does not begin with white space too.
+        (KEEPING, " The answer is: ", " The answer is:"),
+        (KEEPING, "\n\nThe answer is:\t", "\n\nThe answer is:"),
+        (KEEPING, "  The answer is:", "  The answer is:"),
     ],
 )
-def test_the_text_stands_where_a_reply_would(
-    source: str, thinks: bool | None, opening: str
-) -> None:
-    kwargs = {} if thinks is None else {"enable_thinking": thinks}
-    text = continued(source, "q", ANSWER, **kwargs)
-    assert text.endswith(f"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{opening}{ANSWER}")
+def test_white_space_at_the_end(source: str, text: str, end: str) -> None:
+    assert cut(template(source), text) == f"{HEAD}{end}"
+
+
+# --- templates that open a reply otherwise than they write a finished one ----------------------
+
+
+def test_an_empty_reasoning_block_is_put_before_the_text() -> None:
+    chat = template(KEEPING, EMPTY_BLOCK)
+    assert cut(chat, "No", enable_thinking=False) == f"{HEAD}<think>\n\n</think>\n\nNo"
+    assert cut(chat, "No", enable_thinking=True) == f"{HEAD}<think>\nNo"
+
+
+def test_an_empty_channel_is_put_before_the_text() -> None:
+    chat = template(TRIMMING, EMPTY_CHANNEL)
+    assert cut(chat, "No ", enable_thinking=False) == f"{HEAD}<|channel>thought\n<channel|>No"
+    assert cut(chat, "No", enable_thinking=True) == f"{HEAD}No"
+
+
+def test_an_opening_tag_is_put_before_the_text() -> None:
+    assert cut(template(KEEPING, OPEN_TAG), "No ") == f"{HEAD}<think>No "
+
+
+def test_a_block_that_the_finished_turn_has_too_is_not_doubled() -> None:
+    source = KEEPING.replace(
+        "message.content",
+        "('<think>\n\n</think>\n\n' if loop.last and message.role == 'assistant' else '')"
+        " + message.content",
+    )
+    chat = template(source, "{{ '<think>\n\n</think>\n\n' }}")
+    assert cut(chat, "No") == f"{HEAD}<think>\n\n</think>\n\nNo"
+
+
+# --- what cannot be found ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("source", "sent", "kept"),
+    "changed",
     [
-        (templates.CHATML, "a ", "a "),
-        (templates.CHATML, "a\n\n", "a\n\n"),
-        (templates.CHATML, " a", " a"),
-        (templates.CHATML, " a ", " a"),
-        (TRIMMING, "a ", "a"),
-        (TRIMMING, " a ", "a"),
+        "message.content | upper",
+        "message.content | replace('a', '4')",
+        "message.content | length | string",
+        "''",
     ],
 )
-def test_white_space_at_the_end(source: str, sent: str, kept: str) -> None:
-    assert continued(source, "q", sent).endswith(f"assistant\n{kept}")
+def test_a_template_that_rewrites_the_text_is_refused(changed: str) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be found") as caught:
+        cut(template(KEEPING.replace("message.content", changed)), "a new answer")
+    assert caught.value.param == "continue_final_message"
+    assert caught.value.status == 400
 
 
-@pytest.mark.parametrize("said", ["q", "assistant", "im_end", "<|im_end|>", "user q"])
-def test_the_last_occurrence_is_meant_and_never_the_markup(said: str) -> None:
-    text = continued(templates.CHATML, said, said, said, said)
-    assert text.endswith(f"<|im_start|>assistant\n{said}")
-    assert text.count("<|im_start|>") == 4
+# --- any text, any history ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", CASES)
+@pytest.mark.parametrize("shape", CHATS)
 @given(texts=st.tuples(plain_text, plain_text.filter(str.strip)))
 def test_any_text_ends_the_prompt(shape: str, texts: tuple[str, str]) -> None:
     prompt = CHATS[shape].render_continued(turns(*texts))
     assert prompt.text.rstrip().endswith(texts[1].strip())
-    tokenizer = CASES[shape][1]
-    assert (
-        tokenizer.decode(prompt.ids, skip_control=False)
-        .removeprefix(" ")
-        .rstrip()
-        .endswith(texts[1].strip())
-    )
 
 
 @given(texts=st.tuples(plain_text, plain_text.filter(str.strip)))
 def test_the_prompt_begins_the_finished_chat(texts: tuple[str, str]) -> None:
-    chat = CHATS["chatml"]
-    finished = chat.render(turns(*texts), add_generation_prompt=False)
-    assert finished.text.startswith(chat.render_continued(turns(*texts)).text)
+    finished = CHATS["chatml"].render(turns(*texts), add_generation_prompt=False)
+    assert finished.text.startswith(CHATS["chatml"].render_continued(turns(*texts)).text)
+
+
+def test_a_closing_tag_that_opens_a_reply_is_put_before_the_text() -> None:
+    chat = ChatTemplate(shapes.THINKING, CHATML_TOKENIZER)
+    assert cut(chat, "No") == f"{HEAD}</think>No"
+    assert cut(chat, "No", thinking=True) == f"{HEAD}<think>No"
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        "{% for m in messages %}{{ m.content | upper }}{% endfor %}",
-        "{% for m in messages %}{{ m.content[1:] }}{% endfor %}",
-        "{{ messages[0].content }}",
-    ],
+    "source", [templates.CHATML, templates.QWEN_LIKE, shapes.RESPONSES, shapes.LISTS_TOOLS]
 )
-def test_a_text_that_is_not_there_cannot_be_continued(source: str) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        continued(source, "q", "answer")
-    assert caught.value.param == "continue_final_message"
-
-
-def test_an_earlier_call_does_not_matter() -> None:
+def test_earlier_calls_do_not_matter(source: str) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "q"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "r"},
-        {"role": "assistant", "content": ANSWER},
+        {"role": "assistant", "content": "The answer is:"},
     ]
-    for source in (templates.CHATML, templates.QWEN_LIKE, shapes.RESPONSES, shapes.LISTS_TOOLS):
-        chat = ChatTemplate(source, CHATML_TOKENIZER)
-        assert chat.render_continued(messages).text.endswith(ANSWER)
+    text = ChatTemplate(source, CHATML_TOKENIZER).render_continued(messages).text
+    assert text.endswith("The answer is:")

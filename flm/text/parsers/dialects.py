@@ -21,7 +21,7 @@ TOOL_DIALECTS: tuple[ToolDialect, ...] = get_args(ToolDialect)
 # Texts that stand in the templates of a dialect; the first match counts, so what is found in others
 # too comes last.
 _SIGNS: tuple[tuple[ToolDialect, tuple[str, ...]], ...] = (
-    ("harmony", ("<|channel|>", "<|message|>", "analysis")),
+    ("harmony", ("<|channel|>", "analysis")),
     ("qwen3.5", ("<function=", "<parameter=")),
     ("gemma4", ("<|tool_call>",)),
     ("lfm2", ("<|tool_call_start|>",)),

@@ -45,6 +45,11 @@ class OutputStyle:
     reasoning: ReasoningStyle | None
     tools: ToolDialect = "hermes"
 
+    @property
+    def has_channels(self) -> bool:
+        """True for the harmony format: no reply can begin inside of a message."""
+        return self.tools == "harmony" or self.reasoning == HARMONY
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyShape:
@@ -79,7 +84,7 @@ def make_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
     """A reader for one reply."""
     if reply.prompt is None:
         return PlainParser()
-    if style.tools == "harmony":
+    if style.has_channels:
         return tool_parser("harmony", reply.tools)
     outer = _reasoning_parser(style.reasoning, reply)
     inner = _answer_parser(style, reply)
