@@ -3,6 +3,7 @@
 Plain blocking functions; the service runs them in its small pool.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from flm.adaptation import Adaptation
 from flm.errors import ContextLengthError, InvalidRequestError
 from flm.service.constraints import compiled
 from flm.service.models import LoadedModel, Prepared
-from flm.types import GenerationRequest, Settings
+from flm.types import GenerationRequest, Prompt, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,12 @@ def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
         _check_continuable(model)
         rendered = model.template.render_continued(messages, tools=request.tools, kwargs=kwargs)
     else:
-        rendered = model.template.render(messages, tools=request.tools, kwargs=kwargs)
+        rendered = model.template.render(
+            messages,
+            tools=request.tools,
+            add_generation_prompt=request.opens_reply,
+            kwargs=kwargs,
+        )
     return _Prompts(rendered.text, (tuple(rendered.ids),))
 
 
@@ -99,11 +105,13 @@ def _raw_prompts(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     return _Prompts(None, tuple(_raw_ids(model, prompt) for prompt in prompts))
 
 
-def _raw_ids(model: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        ids = tuple(model.tokenizer.encode(prompt, control=True, bos=True))
-    else:
-        ids = prompt
+def _raw_ids(model: LoadedModel, prompt: Prompt) -> tuple[int, ...]:
+    parts = (prompt,) if isinstance(prompt, str) else prompt
+    ids = tuple(
+        token_id
+        for index, part in enumerate(parts)
+        for token_id in _ids_of_part(model, part, is_first=index == 0)
+    )
     if not ids:
         raise InvalidRequestError(
             "The prompt has no tokens; send at least one character or token id.", param="prompt"
@@ -115,6 +123,12 @@ def _raw_ids(model: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ..
             param="prompt",
         )
     return ids
+
+
+def _ids_of_part(model: LoadedModel, part: int | str, *, is_first: bool) -> Sequence[int]:
+    if isinstance(part, str):
+        return model.tokenizer.encode(part, control=True, bos=is_first)
+    return (part,)
 
 
 def _check_length(prompt_len: int, context_len: int, param: str) -> None:
