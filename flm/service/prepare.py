@@ -5,6 +5,7 @@ Plain blocking functions; the service runs them in its small pool.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from flm.adaptation import Adaptation
@@ -61,15 +62,19 @@ def renders_alike(one: Settings, other: Settings) -> bool:
 def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     messages = request.messages if request.messages is not None else ()
     kwargs = _template_kwargs(request)
+    check = partial(_check_text, model, "messages")
     if request.continue_final_message:
         _check_continuable(model)
-        rendered = model.template.render_continued(messages, tools=request.tools, kwargs=kwargs)
+        rendered = model.template.render_continued(
+            messages, tools=request.tools, kwargs=kwargs, check=check
+        )
     else:
         rendered = model.template.render(
             messages,
             tools=request.tools,
             add_generation_prompt=request.opens_reply,
             kwargs=kwargs,
+            check=check,
         )
     return _Prompts(rendered.text, (tuple(rendered.ids),))
 
@@ -127,17 +132,29 @@ def _raw_ids(model: LoadedModel, prompt: Prompt) -> tuple[int, ...]:
 
 def _ids_of_part(model: LoadedModel, part: int | str, *, is_first: bool) -> Sequence[int]:
     if isinstance(part, str):
+        _check_text(model, "prompt", part)
         return model.tokenizer.encode(part, control=True, bos=is_first)
     return (part,)
 
 
+def _check_text(model: LoadedModel, param: str, text: str) -> None:
+    """Refuse a text that is too long however it is tokenised, which takes long for such a text."""
+    at_least = model.tokenizer.min_tokens(text)
+    if at_least >= model.info.context_len:
+        raise _too_long(f"at least {at_least}", model.info.context_len, param)
+
+
 def _check_length(prompt_len: int, context_len: int, param: str) -> None:
     if prompt_len >= context_len:
-        raise ContextLengthError(
-            f"Max length reached! The prompt has {prompt_len} tokens and the context holds "
-            f"{context_len}; shorten it or start the server with a larger --ctx-len.",
-            param=param,
-        )
+        raise _too_long(str(prompt_len), context_len, param)
+
+
+def _too_long(count: str, context_len: int, param: str) -> ContextLengthError:
+    return ContextLengthError(
+        f"Max length reached! The prompt has {count} tokens and the context holds {context_len}; "
+        "shorten it or start the server with a larger --ctx-len.",
+        param=param,
+    )
 
 
 def _max_new_tokens(request: GenerationRequest, room: int) -> int:

@@ -1,7 +1,7 @@
 """Chat messages to a prompt: the model's own template, with text in a message kept text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -46,6 +46,7 @@ PLAIN = (
 )
 """Used for any other model without a template."""
 _OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+TextCheck = Callable[[str], None]
 _UNRENDERABLE = (TemplateRefusalError, InvalidRequestError)
 
 
@@ -89,6 +90,10 @@ class _Shading:
     @property
     def lifted(self) -> str:
         return self.shade.lift(self.shaded)
+
+
+def _accept(_text: str) -> None:
+    """Refuse nothing."""
 
 
 class ChatTemplate:
@@ -141,12 +146,13 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         add_generation_prompt: bool = True,
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt of ``messages``.
 
         It begins with BOS if the template writes one, as in transformers; the default templates
         leave that to the tokenizer's own wish. Tools, calls and results are written as text where
-        the template knows none.
+        the template knows none. ``check`` may refuse the text before it is tokenised.
 
         Raises:
             InvalidRequestError: the messages are malformed or the template refuses them.
@@ -154,7 +160,7 @@ class ChatTemplate:
         inputs = _Inputs(
             normalise(messages), list(tools), _variables(kwargs), add_generation_prompt
         )
-        return self._prompt(self._render(inputs))
+        return self._prompt(self._render(inputs), check)
 
     def render_continued(
         self,
@@ -162,6 +168,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt that goes on where the text of the last message ends (see continuation.py).
 
@@ -175,7 +182,7 @@ class ChatTemplate:
                 _Inputs(list(messages), list(tools), variables, add_generation_prompt)
             )
 
-        return self._prompt(continued(render, normalise(messages)))
+        return self._prompt(continued(render, normalise(messages)), check)
 
     def _render(self, inputs: _Inputs) -> str:
         template = self._with_tools if inputs.tools else self._main
@@ -187,11 +194,13 @@ class ChatTemplate:
             return template.render(replace(inputs, messages=messages, tools=[]))
         return template.render(replace(inputs, messages=messages))
 
-    def _prompt(self, private: str) -> RenderedPrompt:
+    def _prompt(self, private: str, check: TextCheck) -> RenderedPrompt:
+        text = self._tokenizer.to_public(private)
+        check(text)
         ids = self._tokenizer.encode_private(private)
         if self.is_default:
             ids = self._tokenizer.with_bos(ids)
-        return RenderedPrompt(self._tokenizer.to_public(private), tuple(ids))
+        return RenderedPrompt(text, tuple(ids))
 
 
 class _Template:

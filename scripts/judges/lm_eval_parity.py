@@ -2,8 +2,8 @@
 
 ``python scripts/judges/lm_eval_parity.py`` runs lm-evaluation-harness over the same weights in
 float32 twice: its ``hf`` model in this process, and its ``local-completions`` model against a
-running ``flm serve``. The log-likelihood of every answer must be the same within ``TOLERANCE``. Prints the
-largest difference; exit status 0 when all are within it, else 1.
+running ``flm serve``. The log-likelihood of every answer must be the same within ``TOLERANCE``.
+Prints the largest difference; exit status 0 when all are within it, else 1.
 
 ``--server-python`` names the Python that has flm's own dependencies; default: this one.
 """
