@@ -227,7 +227,7 @@ def report(comparisons: Mapping[str, Comparison]) -> int:
         )
         for answer in found.disagreements:
             print(f"{name}: only one of the two would say {answer!r}")
-    is_close = all(found.is_close for found in comparisons.values())
+    is_close = bool(comparisons) and all(found.is_close for found in comparisons.values())
     print(f"{'within' if is_close else 'NOT within'} {TOLERANCE:g}")
     return 0 if is_close else 1
 

@@ -72,6 +72,9 @@ async def test_apply_template(client: httpx.AsyncClient, service: FakeService) -
     TemplateReply.model_validate(reply)
     assert reply == {"prompt": "user: hi\nassistant:"}
     assert service.current.store.peek({}).inherited == ()
+    await complete(client, top_k=5)
+    again = (await client.post("/apply-template", json=body)).json()
+    assert again == reply
     closed = await client.post("/apply-template", json={**body, "add_generation_prompt": False})
     assert closed.json() == {"prompt": "user: hi"}
     assert (await client.post("/apply-template", json={"messages": []})).status_code == 400

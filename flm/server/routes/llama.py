@@ -24,6 +24,7 @@ from flm.server.schemas.llama_replies import (
     TemplateReply,
     TokenizeReply,
 )
+from flm.sticky import REASONING_FIELDS
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -123,8 +124,14 @@ def _template(ctx: ServerContext) -> Handler:
         call = Call(request.state.request_id, read.body, read.is_large)
         async with decided(ctx, call) as found:
             snapshot = found.model.store.peek(found.prepared.request.sent)
-            extras = _shown(visible(call, found, snapshot))
-            return JSONReply({"prompt": found.prepared.rendered, **extras})
+            told = visible(call, found, snapshot)
+            # How tokens would be chosen does not matter to a prompt.
+            kept = (
+                item
+                for item in told
+                if item.action != "defaulted" or item.field in REASONING_FIELDS
+            )
+            return JSONReply({"prompt": found.prepared.rendered, **_shown(tuple(kept))})
 
     return apply_template
 
