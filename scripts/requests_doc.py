@@ -30,6 +30,8 @@ without doing it |
 | `GET /v1/settings`, `DELETE /v1/settings` | the sticky settings and who set them; back to the \
 defaults |
 | `GET /v1/models`, `GET /v1/models/{id}` | the installed models |
+| `POST /completion`, `/tokenize`, `/detokenize`, `/apply-template`, `GET /props`, `/slots` | \
+llama-server's endpoints: [llama-server.md](llama-server.md) |
 | `GET /v1/version`, `GET /health` | the version; 200 when requests can be answered |
 
 The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/docs`.
@@ -68,7 +70,8 @@ add up to JSON text; `finish_reason` is `tool_calls` when the model ended its re
 What looks like a call and is none stays in `content`, as the model wrote it. A model whose chat
 template knows no tools is told of them in the system message.
 
-Additions: `adaptations`, `reasoning_content` in messages and deltas of a
+Additions: `adaptations`, `timings` and `prompt_progress` when asked for
+([llama-server.md](llama-server.md#timings-and-progress)), `reasoning_content` in messages and deltas of a
 model that reasons, `prompt_token_ids` and `choices[].token_ids` with `return_token_ids`, and in
 `usage` the server's own numbers (durations in seconds): `kv_token_occupancy_rate_percentage` (this
 request's tokens against the context), `active_kv_tokens` and `max_kv_token_capacity` (the KV pool),

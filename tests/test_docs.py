@@ -21,7 +21,9 @@ from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
 from flm.models.catalog import load_catalog
 from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -257,8 +259,16 @@ def test_the_page_of_models_has_those_that_are_listed(tmp_path: Path) -> None:
     assert len(rows) == len(set(rows)) > 0
 
 
+def test_every_field_of_llama_server_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "llama-server.md").read_text("utf-8")
+    own = LlamaBody.model_fields.keys() - CommonBody.model_fields.keys() - {"prompt"}
+    own |= UNREAD.keys() | TokenizeBody.model_fields.keys() | DetokenizeBody.model_fields.keys()
+    missing = sorted(name for name in own if f"`{name}`" not in page and f'"{name}"' not in page)
+    assert missing == []
+
+
 def test_every_field_has_a_meaning() -> None:
-    for schema in (ChatBody, CompletionBody):
+    for schema in (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody):
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"

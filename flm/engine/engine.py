@@ -124,6 +124,7 @@ class Engine:
                 cached_kv_tokens=self._cache.num_cached_tokens,
                 max_kv_tokens=self._cache.max_tokens,
                 num_preemptions=self.scheduler.metrics.num_preemptions,
+                running_ids=tuple(sequence.id for sequence in self.scheduler.running),
             )
 
     # --- from the engine's thread ----------------------------------------------------------

@@ -6,7 +6,7 @@ start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -49,6 +49,7 @@ class Decided:
 class Admitted:
     """A request the engine has taken. ``adaptations`` is what the reply shows."""
 
+    call: Call
     decided: Decided
     generation: "Generation"
     adaptations: tuple[Adaptation, ...]
@@ -89,7 +90,7 @@ async def admitted(ctx: ServerContext, call: Call) -> AsyncIterator[Admitted]:
         try:
             for warning in plan.warnings:
                 logger.warning("%s: %s", call.id, warning)
-            yield Admitted(plan, generation, visible(call, plan, generation.snapshot))
+            yield Admitted(call, plan, generation, visible(call, plan, generation.snapshot))
         finally:
             generation.cancel()
 
@@ -100,7 +101,11 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
         return ()
     told = {entry.field for entry in plan.records}
     hidden = _without_effect(call.body, plan.prepared.request) | told
-    inherited = [defaulted(entry) for entry in snapshot.inherited if entry.field not in hidden]
+    inherited = [
+        replace(defaulted(entry), field=call.body.own_name(entry.field))
+        for entry in snapshot.inherited
+        if entry.field not in hidden and call.body.own_name(entry.field) not in hidden
+    ]
     return ordered((*plan.records, *inherited), type(call.body))
 
 

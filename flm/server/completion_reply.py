@@ -24,12 +24,17 @@ class CompletionDialect:
         self, piece: Piece, head: ReplyHead, *, is_first: bool
     ) -> list[dict[str, Any]]:
         """The text of one piece."""
-        choice = _choice(piece, head)
+        choice = self.opening(piece.index, head, is_first=is_first) | _choice(piece, head)
         if head.with_token_ids and piece.token_ids:
             choice["token_ids"] = piece.token_ids
-        if head.with_token_ids and is_first:
-            choice["prompt_token_ids"] = head.prompt_of(piece.index)
         return [choice]
+
+    def opening(self, index: int, head: ReplyHead, *, is_first: bool) -> dict[str, Any]:
+        """No text yet; the ids of the prompt, once."""
+        choice = {"index": index, "text": "", "logprobs": None, "finish_reason": None}
+        if head.with_token_ids and is_first:
+            choice["prompt_token_ids"] = head.prompt_of(index)
+        return choice
 
 
 def _choice(piece: Piece, head: ReplyHead) -> dict[str, Any]:

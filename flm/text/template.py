@@ -56,6 +56,7 @@ PLAIN = (
 )
 """Used for any other model without a template."""
 _OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+TextCheck = Callable[[str], None]
 _UNRENDERABLE = (TemplateRefusalError, InvalidRequestError)
 _ADJUSTMENTS: tuple[Callable[[Sequence[Message]], list[Message]], ...] = (
     with_short_ids,
@@ -108,6 +109,10 @@ class _Shading:
         return self.shade.lift(self.shaded)
 
 
+def _accept(_text: str) -> None:
+    """Refuse nothing."""
+
+
 class ChatTemplate:
     """A model's chat template. Immutable; may be used from several threads at once.
 
@@ -153,12 +158,13 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         add_generation_prompt: bool = True,
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt of ``messages``.
 
         It begins with BOS if the template writes one, as in transformers; the default templates
         leave that to the tokenizer's own wish. Tools, calls and results are written as text where
-        the template knows none.
+        the template knows none. ``check`` may refuse the text before it is tokenised.
 
         Raises:
             InvalidRequestError: the messages are malformed or the template refuses them.
@@ -166,7 +172,7 @@ class ChatTemplate:
         inputs = _Inputs(
             normalise(messages), list(tools), _variables(kwargs), add_generation_prompt
         )
-        return self._prompt(self._render(inputs))
+        return self._prompt(self._render(inputs), check)
 
     def render_continued(
         self,
@@ -174,6 +180,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt that goes on where the text of the last message ends (see continuation.py).
 
@@ -187,17 +194,19 @@ class ChatTemplate:
                 _Inputs(list(messages), list(tools), variables, add_generation_prompt)
             )
 
-        return self._prompt(continued(render, normalise(messages)))
+        return self._prompt(continued(render, normalise(messages)), check)
 
     def _render(self, inputs: _Inputs) -> str:
         template = self._with_tools if inputs.tools else self._main
         return template.render(inputs)
 
-    def _prompt(self, private: str) -> RenderedPrompt:
+    def _prompt(self, private: str, check: TextCheck) -> RenderedPrompt:
+        text = self._tokenizer.to_public(private)
+        check(text)
         ids = self._tokenizer.encode_private(private)
         if self.is_default:
             ids = self._tokenizer.with_bos(ids)
-        return RenderedPrompt(self._tokenizer.to_public(private), tuple(ids))
+        return RenderedPrompt(text, tuple(ids))
 
 
 class _Template:

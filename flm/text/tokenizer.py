@@ -64,6 +64,12 @@ class Tokenizer:
         ids = self.encode_private(self.to_private(text) if control else text)
         return self.with_bos(ids) if bos else ids
 
+    def min_tokens(self, text: str) -> int:
+        """At least so many tokens ``text`` has, known without tokenising it; 0 where nothing is
+        known."""
+        bound = self._backend.bound
+        return 0 if bound is None else bound.min_tokens(text)
+
     def with_bos(self, ids: list[int]) -> list[int]:
         """``ids`` with BOS before them, where the tokenizer wants one and it is not there yet."""
         if not self.add_bos or self.bos_id is None or ids[:1] == [self.bos_id]:
