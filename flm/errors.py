@@ -1,6 +1,7 @@
 """The exception tree. Every error a user can meet carries its HTTP status, its place in the
 OpenAI error envelope, and a message that names the remedy."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -170,3 +171,18 @@ class DownloadError(FlmError):
     """A model could not be fetched whole."""
 
     code = "download"
+
+
+def require_token_ids(token_ids: Sequence[int], vocab_size: int, *, param: str) -> None:
+    """Refuse token ids that are not in a vocabulary of ``vocab_size``.
+
+    Raises:
+        InvalidRequestError: naming the first wrong id and the field it came in.
+    """
+    if not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+        return
+    wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
+    raise InvalidRequestError(
+        f"{param}: token id {wrong} is not in the vocabulary; ids run from 0 to {vocab_size - 1}.",
+        param=param,
+    )

@@ -11,6 +11,9 @@ Channel = Literal["content", "reasoning"]
 ThinkMode = Literal["none", "off", "on", "always"]
 """How a model reasons: not at all, only when asked, unless told not to, or always."""
 
+LOWEST_LOGPROB = -9999.0
+"""Stands for a probability of zero, which JSON cannot say as a logarithm."""
+
 
 # --- settings ----------------------------------------------------------------------------------
 
@@ -100,6 +103,9 @@ class TokenizerData:
 # --- a request ---------------------------------------------------------------------------------
 
 
+Prompt = str | tuple[int | str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class OutputConstraint:
     """What the answer must be: JSON of a schema (None: any object), a text that a regular
@@ -119,7 +125,10 @@ class GenerationRequest:
     plain dictionaries as the chat template reads them: ``role``, ``content`` (a string) and the
     optional keys of OpenAI's message object. ``prompts`` holds strings or token ids.
     ``settings`` are those the store would give now; ``sent`` are the sticky fields the body
-    carried, already checked, to be written when the request is admitted.
+    carried, already checked, to be written when the request is admitted. A prompt of ids may hold
+    texts among them, which are tokenised in their place. With ``time_tokens`` every delta tells how
+    long it took so far, with ``report_progress`` every slice of a prompt that was read is told.
+    Without ``opens_reply`` a chat's prompt ends behind its last message.
     """
 
     id: str
@@ -129,7 +138,7 @@ class GenerationRequest:
     messages: tuple[Mapping[str, Any], ...] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    prompts: tuple[str | tuple[int, ...], ...] | None = None
+    prompts: tuple[Prompt, ...] | None = None
     seed: int | None = None
     n: int = 1
     max_tokens: int | None = None
@@ -140,10 +149,14 @@ class GenerationRequest:
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int, float], ...] = ()
     top_logprobs: int | None = None
+    stream: bool = False
     echo: bool = False
+    time_tokens: bool = False
+    report_progress: bool = False
     cache_prompt: bool = True
     constraint: OutputConstraint | None = None
     continue_final_message: bool = False
+    opens_reply: bool = True
     adaptations: tuple[Adaptation, ...] = ()
 
     @property
@@ -180,6 +193,33 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a reply took, so far or in all. Durations are in seconds.
+
+    ``prefill_duration`` is from when the prompt began to be read to the first token,
+    ``decoding_duration`` from the first token to the last.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    prefill_duration: float
+    completion_tokens: int
+    decoding_duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """A part of the prompt of one choice was read: ``read_tokens`` of ``prompt_tokens`` are in the
+    cache, and ``cached_tokens`` of them were before. ``duration`` is in seconds."""
+
+    index: int
+    prompt_tokens: int
+    cached_tokens: int
+    read_tokens: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
 class PromptEcho:
     """The prompt of one choice, given back because ``echo`` asked for it. Comes first."""
 
@@ -203,6 +243,7 @@ class TextDelta:
     channel: Channel
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +261,26 @@ class ToolCallDelta:
     arguments: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    timings: Timings | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDone:
-    """The end of one choice. Nothing of that choice follows."""
+    """The end of one choice. Nothing of that choice follows. ``stop_string`` is the one that
+    matched, if one did."""
 
     index: int
     finish_reason: FinishReason
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts and timings of a whole request (all choices). Durations are in seconds."""
+    """Token counts and timings of a whole request (all choices). Durations are in seconds.
+
+    ``prefill_duration`` is from submission to the first token; the first ``waiting_duration`` of it
+    passed in the queue.
+    """
 
     prompt_tokens: int
     completion_tokens: int
@@ -245,6 +293,18 @@ class Usage:
     prefill_duration: float
     decoding_duration: float
     num_choices: int = 1
+    waiting_duration: float = 0.0
+
+    @property
+    def timings(self) -> Timings:
+        """The same without the time in the queue."""
+        return Timings(
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            prefill_duration=self.prefill_duration - self.waiting_duration,
+            completion_tokens=self.completion_tokens,
+            decoding_duration=self.decoding_duration,
+        )
 
     @property
     def total_tokens(self) -> int:
@@ -254,11 +314,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class RequestDone:
-    """The end of the whole request: every choice is done and the counts are final."""
+    """The end of the whole request: every choice is done and the counts are final. ``choices`` has
+    the timings of each."""
 
     usage: Usage
+    choices: tuple[Timings, ...] = ()
 
 
-Event = PromptEcho | TextDelta | ToolCallDelta | ChoiceDone | RequestDone
-"""What the service yields for a request, in this order: echoes, deltas and ends of the choices
-interleaved, one RequestDone. A failure is an exception raised from the iterator."""
+Event = ReadProgress | PromptEcho | TextDelta | ToolCallDelta | ChoiceDone | RequestDone
+"""What the service yields for a request, in this order: progress, echoes, deltas and ends of the
+choices interleaved, one RequestDone. A failure is an exception raised from the iterator."""

@@ -30,6 +30,8 @@ without doing it |
 | `GET /v1/settings`, `DELETE /v1/settings` | the sticky settings and who set them; back to the \
 defaults |
 | `GET /v1/models`, `GET /v1/models/{id}` | the installed models |
+| `POST /completion`, `/tokenize`, `/detokenize`, `/apply-template`, `GET /props`, `/slots` | \
+llama-server's endpoints: [llama-server.md](llama-server.md) |
 | `GET /v1/version`, `GET /health` | the version; 200 when requests can be answered |
 
 The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/docs`.
@@ -47,6 +49,8 @@ The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/d
 - **Unknown fields are ignored and recorded** as dropped, with a suggestion where the name looks
   misspelt.
 - **Text in a message is text.** Markers such as `<|im_end|>` inside content are plain characters.
+- **Earlier turns are not left out.** Calls, results and system messages that the model's chat
+  template would not show are written where it shows them.
 
 ## The record
 
@@ -66,7 +70,8 @@ add up to JSON text; `finish_reason` is `tool_calls` when the model ended its re
 What looks like a call and is none stays in `content`, as the model wrote it. A model whose chat
 template knows no tools is told of them in the system message.
 
-Additions: `adaptations`, `reasoning_content` in messages and deltas of a
+Additions: `adaptations`, `timings` and `prompt_progress` when asked for
+([llama-server.md](llama-server.md#timings-and-progress)), `reasoning_content` in messages and deltas of a
 model that reasons, `prompt_token_ids` and `choices[].token_ids` with `return_token_ids`, and in
 `usage` the server's own numbers (durations in seconds): `kv_token_occupancy_rate_percentage` (this
 request's tokens against the context), `active_kv_tokens` and `max_kv_token_capacity` (the KV pool),
@@ -74,18 +79,31 @@ request's tokens against the context), `active_kv_tokens` and `max_kv_token_capa
 `decoding_speed_tps`. Every sampled token counts in `completion_tokens` and has its log probability,
 an end-of-sequence token included. Log probabilities are those of the raw logits, before penalties.
 
+The thoughts of a reasoning model are `reasoning_content`, in a stream before the deltas of the
+answer, and never in `content`. Their tags are left out, and so is the field where the model did not
+reason. They count in `max_tokens` and `completion_tokens`. `/v1/completions` gives the raw text, tags
+included. Streams carry a random `system_fingerprint`, other replies none: it is nothing to compare.
+
 A stream sends `usage` only with `stream_options.include_usage`, as a last chunk without choices. A
 failure after a stream began is one `data: {"error": ...}` event, and no `[DONE]` follows.
 
 ## Continuing a message
 
 With `continue_final_message: true` the reply goes on where the text of the last message, the
-assistant's, ends; `content` is the new text alone, with its white space. White space at the end of
-the message counts where the chat template keeps it. A model that reasons before it answers may take
-the message for the beginning of its thoughts: if it writes the tag that ends them, what came before
-is `reasoning_content`, and if it never does, all of it is `content`; a stream sends no text before
-that is known. It is HTTP 400 without a last assistant message that has text and no `tool_calls`,
-with `add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
+assistant's, ends, instead of being a new turn after it (the default, and what `false` and null mean).
+`content` is the new text alone, with its white space as the model wrote it (in a stream, white space
+comes with the text behind it or at the end); `logprobs` are those of the new tokens, the first one
+right behind the message, and `prompt_tokens` counts the message. White space at the end of the
+message counts where the chat template keeps it and the message does not begin with white space too.
+Where a template opens a reply otherwise than it writes a finished one (an empty reasoning block), the
+message stands behind the opening.
+
+A model that reasons before it answers may take the message for the beginning of its thoughts: if it
+writes the tag that ends them, what came before is `reasoning_content`, and if it never does, all of it
+is `content`; a stream sends no text before that is known.
+
+It is HTTP 400 without a last assistant message that has text and no `tool_calls`, with
+`add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
 rewrites the text, and for models of the harmony format.
 
 ## Errors

@@ -3,22 +3,27 @@
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import models_doc
 import pytest
 import requests_doc
 import typer
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from typer.testing import CliRunner
 
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
+from flm.models.catalog import load_catalog
 from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -241,8 +246,45 @@ def test_the_page_of_requests_is_what_the_schemas_say() -> None:
     assert found == requests_doc.page(), "run: .venv/bin/python scripts/requests_doc.py"
 
 
+def test_the_page_of_models_is_what_the_catalogue_says() -> None:
+    found = models_doc.TARGET.read_text(encoding="utf-8")
+    assert found == models_doc.page(), "run: .venv/bin/python scripts/models_doc.py"
+
+
+def test_the_page_of_models_has_those_that_are_listed(tmp_path: Path) -> None:
+    env = {"FLM_MODEL_PATH": str(tmp_path)}
+    names = CliRunner().invoke(app, ["list", "--quiet"], env=env).stdout.split()
+    rows = re.findall(r"^\| `(\S+)` \|", models_doc.page().split("## Sampling")[0], re.MULTILINE)
+    assert rows == names
+    assert len(rows) == len(set(rows)) > 0
+
+
+def test_every_field_of_llama_server_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "llama-server.md").read_text("utf-8")
+    own = LlamaBody.model_fields.keys() - CommonBody.model_fields.keys() - {"prompt"}
+    own |= UNREAD.keys() | TokenizeBody.model_fields.keys() | DetokenizeBody.model_fields.keys()
+    missing = sorted(name for name in own if f"`{name}`" not in page and f'"{name}"' not in page)
+    assert missing == []
+
+
 def test_every_field_has_a_meaning() -> None:
-    for schema in (ChatBody, CompletionBody):
+    for schema in (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody):
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"
+
+
+def test_the_defaults_of_every_family_are_documented() -> None:
+    page = (ROOT / "docs" / "sampling.md").read_text("utf-8")
+    table = page.partition("| family |")[2].partition("\n\n")[0]
+    header, _, *lines = [[cell.strip() for cell in line.split("|")] for line in table.split("\n")]
+    names = [cell.strip("`") for cell in header if cell]
+    told = {
+        family: dict(zip(names, map(float, line[2:]), strict=False))
+        for line in lines
+        for family in line[1].split(", ")
+    }
+    zeros = {"frequency_penalty": 0.0, "presence_penalty": 0.0, "repeat_last_n": 64}
+    for entry in load_catalog().entries:
+        assert {**told[entry.family], **zeros} == asdict(entry.sampling), entry.name
+    assert set(told) == {entry.family for entry in load_catalog().entries}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, TextIO
+from urllib.parse import quote
 
 import httpx
 
@@ -94,6 +95,22 @@ class ChatClient:
                 f"What answers at {self.url} is not flm. Give the right --host and --port."
             )
 
+    def require_model(self) -> None:
+        """Make sure that the server has the model, if one was named.
+
+        Raises:
+            InvalidRequestError: it has not; the message is the server's own.
+            UnavailableError: it does not answer.
+        """
+        if self.model is None:
+            return
+        try:
+            response = self._http.get(f"/v1/models/{quote(self.model, safe='/:')}", timeout=30.0)
+        except httpx.TransportError as error:
+            raise self._broken(error) from error
+        if response.status_code != 200:
+            raise InvalidRequestError(_error_text(response))
+
     def stream(self, messages: list[dict[str, str]], settings: dict[str, Any]) -> Iterator[Piece]:
         """The reply to a conversation, piece by piece.
 
@@ -110,7 +127,10 @@ class ChatClient:
                     raise InvalidRequestError(_error_text(response))
                 yield from _pieces(response.iter_bytes())
         except httpx.TransportError as error:
-            raise UnavailableError(f"The connection to {self.url} broke ({error}).") from error
+            raise self._broken(error) from error
+
+    def _broken(self, error: httpx.TransportError) -> UnavailableError:
+        return UnavailableError(f"The connection to {self.url} broke ({error}).")
 
     def _no_server(self) -> UnavailableError:
         command = "flm serve" if self.model is None else f"flm serve {self.model}"

@@ -11,12 +11,15 @@ from flm.errors import ModelFileError
 def check(
     model: Annotated[str, typer.Argument(help="An installed model's tag or hub id.")],
 ) -> None:
-    """Compare an installed model's files with the sizes and hashes they were installed with."""
+    """Compare an installed model's files with the sizes and hashes they were installed with.
+
+    A path cannot be checked: nothing is known of what it should hold.
+    """
     from flm.models.store import open_store
 
     store = open_store()
-    name = store.reference(model).name
     checks = store.check(model)
+    name = store.reference(model).name
     for file in checks:
         say(f"ok       {file.path.name}" if file.problem is None else f"DAMAGED  {file.problem}")
     if any(file.problem is not None for file in checks):

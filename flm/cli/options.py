@@ -7,10 +7,12 @@ import typer
 from flm.config import OPTIONS_BY_NAME
 
 
-def option(name: str, *short: str) -> Any:
-    """The option of one setting; ``short`` are further spellings, such as ``-p``."""
+def option(name: str, *short: str, help: str | None = None) -> Any:  # noqa: A002 - typer's word
+    """The option of one setting; ``short`` are further spellings, such as ``-p``. ``help`` stands
+    in for the setting's own, which describes the server's."""
     setting = OPTIONS_BY_NAME[name]
-    return typer.Option(setting.flag, *short, envvar=setting.env, help=setting.help)
+    text = setting.help if help is None else help
+    return typer.Option(setting.flag, *short, envvar=setting.env, help=text)
 
 
 def switch(name: str) -> Any:

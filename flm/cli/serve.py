@@ -63,34 +63,46 @@ def start(config: ServeConfig) -> int:
     """Check what can be checked, pull the model when it is missing, and run the server.
 
     Raises:
-        FlmError: the port is taken, the model is unknown or cannot be had, or the context is
-            larger than the model's.
+        FlmError: the model is unknown, damaged or cannot be had, the context is larger than the
+            model's, or the port is taken.
     """
     from flm.cli.ports import require_free_port
     from flm.models.store import open_store
 
-    require_free_port(config.host, config.port)
     store = open_store()
+    is_missing = require_known(store, config.model)
     entry = store.catalog.find(config.model)
     if entry is not None:
         effective_ctx_len(config.ctx_len, entry.max_ctx_len)
-    pull_if_missing(store, config.model)
+    require_free_port(config.host, config.port)
+    if is_missing:
+        pull(store, config.model)
     from flm.cli.host import run_server
 
     return run_server(config)
 
 
-def pull_if_missing(store: "ModelStore", model: str) -> None:
-    """Install a tag or a hub id that is not there yet; check that anything else can be loaded.
+def require_known(store: "ModelStore", model: str) -> bool:
+    """Make sure that the model can be loaded or pulled; True when it has to be pulled.
 
     Raises:
-        FlmError: the model is unknown, damaged, or cannot be had.
+        FlmError: it is unknown, or damaged.
     """
     if store.is_missing(model):
-        from flm.cli.console import note
-        from flm.cli.progress import DownloadDisplay
-
-        note(f"{model} is not installed yet; pulling it.")
-        with DownloadDisplay() as display:
-            store.pull(model, display)
+        return True
     store.resolve(model)
+    return False
+
+
+def pull(store: "ModelStore", model: str) -> None:
+    """Install a tag or a hub id that is not there yet.
+
+    Raises:
+        FlmError: it cannot be had.
+    """
+    from flm.cli.console import note
+    from flm.cli.progress import DownloadDisplay
+
+    note(f"{model} is not installed yet; pulling it.")
+    with DownloadDisplay() as display:
+        store.pull(model, display)

@@ -20,7 +20,7 @@ from flm.engine.runner import Runner
 from flm.engine.scheduler import Scheduler
 from flm.engine.sequence import Sequence as EngineSequence
 from flm.engine.step import StepPlan, StepResult
-from flm.errors import FlmError, InternalError, InvalidRequestError
+from flm.errors import FlmError, InternalError, InvalidRequestError, require_token_ids
 from flm.kvcache.manager import KVCacheManager
 from flm.log import logger
 from flm.prefill.chunk import Chunk
@@ -74,10 +74,8 @@ class Engine:
         """
         if not request.prompt_ids:
             raise InvalidRequestError("The prompt has no tokens.", param="prompt")
-        lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
-        if lowest < 0 or (self._vocab_size is not None and highest >= self._vocab_size):
-            wrong = lowest if lowest < 0 else highest
-            raise InvalidRequestError(f"The model has no token {wrong}.", param="prompt")
+        if self._vocab_size is not None:
+            require_token_ids(request.prompt_ids, self._vocab_size, param="prompt")
         self.scheduler.check_fits(request)
 
     def new_sequence(self, request: EngineRequest) -> EngineSequence:
@@ -126,6 +124,7 @@ class Engine:
                 cached_kv_tokens=self._cache.num_cached_tokens,
                 max_kv_tokens=self._cache.max_tokens,
                 num_preemptions=self.scheduler.metrics.num_preemptions,
+                running_ids=tuple(sequence.id for sequence in self.scheduler.running),
             )
 
     # --- from the engine's thread ----------------------------------------------------------
@@ -175,7 +174,8 @@ class Engine:
     def _log_chunks(self, plan: StepPlan) -> None:
         for chunk in plan.chunks:
             if chunk.mark is not None and self.config.log_prefill:
-                logger.info("%s", chunk.mark)
+                # The line's form is documented, so the request stands beside it.
+                logger.info("%s", chunk.mark, extra={"request_id": chunk.request_id})
 
     # --- sampling --------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ def _sample_each(
     try:
         return dict(zip(rows, sample(logits, list(rows.values())), strict=True))
     except Exception:  # noqa: BLE001
-        logger.exception("Sampling failed; trying each sequence alone.")
+        logger.exception("Sampling failed for %s; trying each alone.", ", ".join(rows))
     found: dict[str, Sampled] = {}
     for place, (request_id, row) in enumerate(rows.items()):
         with _blamed_on(request_id, failures):

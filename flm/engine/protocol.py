@@ -32,7 +32,8 @@ class EngineRequest:
     only; prompt plus new tokens fit the context (the service saw to it). ``eos_ids`` end the
     sequence with reason ``stop`` once ``min_new_tokens`` are there, and until then cannot be
     sampled. ``num_logprobs`` is the number of alternatives wanted beside the sampled token (None:
-    no log probabilities). With ``prompt_logprobs`` every prompt position is reported too.
+    no log probabilities). With ``prompt_logprobs`` every prompt position is reported too, with
+    ``report_progress`` every slice of the prompt that was read.
     """
 
     id: str
@@ -45,6 +46,7 @@ class EngineRequest:
     logit_bias: tuple[tuple[int, float], ...] = ()
     num_logprobs: int | None = None
     prompt_logprobs: bool = False
+    report_progress: bool = False
     cache_prompt: bool = True
     grammar: Grammar | None = None
 
@@ -62,13 +64,25 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """A slice of the prompt was read: ``read_tokens`` are in the cache now, the first
+    ``cached_tokens`` of them were before. ``duration`` is in seconds since reading began."""
+
+    request_id: str
+    read_tokens: int
+    cached_tokens: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
 class PromptRead:
     """The prompt is in the cache. ``logprobs`` (when asked for) has one entry per prompt token;
-    the first is None."""
+    the first is None. ``duration`` is in seconds since reading began."""
 
     request_id: str
     cached_tokens: int
     logprobs: tuple[Logprobs | None, ...] = ()
+    duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,8 @@ class TokenOut:
 class Finished:
     """The sequence is done; nothing of it follows. Durations are in seconds.
 
-    ``prefill_duration`` runs from submission to the first token, waiting included.
+    ``prefill_duration`` runs from submission to the first token; the first
+    ``waiting_duration`` of it passed before the sequence began to run.
     """
 
     request_id: str
@@ -94,6 +109,7 @@ class Finished:
     cached_tokens: int
     prefill_duration: float
     decoding_duration: float
+    waiting_duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +120,15 @@ class Failed:
     error: FlmError
 
 
-EngineEvent = PromptRead | TokenOut | Finished | Failed
+EngineEvent = PromptProgress | PromptRead | TokenOut | Finished | Failed
 Sink = Callable[[EngineEvent], None]
 """Receives the events of one submission, called from the engine's thread; must not block."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A glance at the engine. Token counts are KV positions."""
+    """A glance at the engine. Token counts are KV positions; ``running_ids`` are the sequences that
+    run, in order of arrival."""
 
     alive: bool
     num_running: int
@@ -122,6 +139,7 @@ class EngineStats:
     cached_kv_tokens: int
     max_kv_tokens: int
     num_preemptions: int
+    running_ids: tuple[str, ...] = ()
 
 
 class EngineClient(Protocol):

@@ -20,6 +20,7 @@ from flm.engine.protocol import (
     EngineRequest,
     Failed,
     Finished,
+    PromptProgress,
     PromptRead,
     TokenOut,
 )
@@ -124,6 +125,9 @@ class Scheduler:
             self.cache.commit(
                 sequence.lease, sequence.token_ids, num_valid, prompt_len=sequence.prompt_len
             )
+            if num_valid >= sequence.prompt_len:
+                known = sequence.token_ids[: sequence.prompt_len + kept]
+                self.cache.note_ending(sequence.lease, known, prompt_len=sequence.prompt_len)
             self.cache.release(sequence.lease)
             sequence.suspend()
         self.metrics.num_finished[reason] += 1
@@ -221,7 +225,7 @@ class Scheduler:
             self._begin_window(sequence, lease)
             self.metrics.num_cached_tokens += lease.num_cached
         self.waiting.remove(sequence)
-        sequence.admit(lease)
+        sequence.admit(lease, self._clock())
         insort(self.running, sequence, key=lambda item: item.arrival)
         return True
 
@@ -301,7 +305,7 @@ class Scheduler:
         if was_prefilling:
             self._commit_prompt(sequence)
         if not sequence.prompt_was_read:
-            self._settle_prompt(sequence, result, events)
+            self._settle_prompt(sequence, result, now, events)
         token = result.tokens.get(sequence.id)
         if token is not None:
             self._settle_token(sequence, token, now, events)
@@ -316,15 +320,19 @@ class Scheduler:
         )
 
     def _settle_prompt(
-        self, sequence: Sequence, result: StepResult, events: list[EngineEvent]
+        self, sequence: Sequence, result: StepResult, now: float, events: list[EngineEvent]
     ) -> None:
+        num_read, num_cached = min(sequence.num_computed, sequence.prompt_len), sequence.num_cached
+        duration = sequence.reading_duration(now)
+        if sequence.request.report_progress:
+            events.append(PromptProgress(sequence.id, num_read, num_cached, duration))
         if sequence.request.prompt_logprobs:
             sequence.prompt_logprobs.extend(result.prompt_logprobs.get(sequence.id, ()))
         if sequence.num_computed < sequence.prompt_len:
             return
         sequence.prompt_was_read = True
         logprobs = tuple(sequence.prompt_logprobs) if sequence.request.prompt_logprobs else ()
-        events.append(PromptRead(sequence.id, sequence.num_cached, logprobs))
+        events.append(PromptRead(sequence.id, num_cached, logprobs, duration))
 
     def _settle_token(
         self, sequence: Sequence, token: TokenOut, now: float, events: list[EngineEvent]

@@ -32,7 +32,7 @@ class Sequence:
     keys and values in the blocks of ``lease``, which it has only while it runs. Since its last
     admission it reads ``prefill_start`` to ``prefill_end`` as prompt (after a preemption that
     includes generated tokens). ``num_cached`` and the window's start are those of the first
-    admission, whatever happens later.
+    admission, whatever happens later; so is ``started_at``.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class Sequence:
         "prompt_was_read",
         "random",
         "request",
+        "started_at",
         "submitted_at",
         "token_ids",
         "was_admitted",
@@ -66,6 +67,7 @@ class Sequence:
         self.request = request
         self.arrival = arrival
         self.submitted_at = submitted_at
+        self.started_at: float | None = None
         self.random = random
         self.token_ids = list(request.prompt_ids)
         self.num_computed = 0
@@ -134,8 +136,8 @@ class Sequence:
 
     # --- changes ---------------------------------------------------------------------------
 
-    def admit(self, lease: Lease) -> None:
-        """Begin to run with these blocks, from the first token they do not hold."""
+    def admit(self, lease: Lease, at: float) -> None:
+        """Begin to run with these blocks, at time ``at``, from the first token they do not hold."""
         self.lease = lease
         self.deferral = None
         self.prefill_start = self.num_computed = lease.num_cached
@@ -144,6 +146,7 @@ class Sequence:
             self.prompt_logprobs = [None]
         if not self.was_admitted:
             self.num_cached = lease.num_cached
+            self.started_at = at
             self.was_admitted = True
 
     def suspend(self) -> None:
@@ -165,10 +168,15 @@ class Sequence:
             return "stop"
         return None if self.wants_token else "length"
 
+    def reading_duration(self, at: float) -> float:
+        """Seconds from its first admission to ``at``."""
+        return 0.0 if self.started_at is None else at - self.started_at
+
     def finished(self, reason: EngineFinish, at: float, num_kept: int | None = None) -> Finished:
         """The closing event, at time ``at``; ``num_kept`` bounds the generated tokens counted."""
         first = at if self.first_token_at is None else self.first_token_at
         last = first if self.last_token_at is None else self.last_token_at
+        started = first if self.started_at is None else self.started_at
         counted = self.num_generated if num_kept is None else min(self.num_generated, num_kept)
         return Finished(
             request_id=self.id,
@@ -178,4 +186,5 @@ class Sequence:
             cached_tokens=self.num_cached,
             prefill_duration=first - self.submitted_at,
             decoding_duration=last - first,
+            waiting_duration=started - self.submitted_at,
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from flm.kvcache.blocks import BlockAllocator
-from flm.kvcache.prefix import NO_PARENT, PrefixIndex
+from flm.kvcache.prefix import NO_ENDING, NO_PARENT, PrefixIndex
 
 
 class Lease:
@@ -12,14 +12,16 @@ class Lease:
 
     The first ``num_cached`` positions were in the cache already when the lease was opened (a
     count of tokens, not of blocks, so that a shared part of a block can join later). The first
-    ``num_indexed`` blocks are in the prefix index and must not be written.
+    ``num_indexed`` blocks are in the prefix index and must not be written. ``ending`` are the
+    positions behind the cached ones that a known sequence ended with; their values are not there.
     """
 
-    __slots__ = ("_table", "block_ids", "is_open", "num_cached", "num_indexed", "shares")
+    __slots__ = ("_table", "block_ids", "ending", "is_open", "num_cached", "num_indexed", "shares")
 
     def __init__(self, block_ids: list[int], num_cached: int, *, shares: bool) -> None:
         self.block_ids = block_ids
         self.num_cached = num_cached
+        self.ending = NO_ENDING
         self.num_indexed = len(block_ids)
         self.shares = shares
         self.is_open = True
@@ -91,11 +93,12 @@ class KVCacheManager:
         return len(self._index.match(token_ids, limit)) * self.block_size
 
     def last_generated_run(self, lease: Lease, max_len: int | None) -> range:
-        """Positions of the last unbroken run of generated tokens in the lease's reused prefix,
-        at most the last ``max_len`` of them (None: all). Empty if there is none."""
-        position = lease.num_cached - 1
+        """Positions of the last unbroken run of generated tokens in the lease's reused prefix and
+        the known ending behind it, at most the last ``max_len`` of them (None: all). Empty if there
+        is none."""
+        position = lease.num_cached + lease.ending.length - 1
         while position >= 0 and not self._is_generated(lease, position):
-            bits = self._index[lease.block_ids[position // self.block_size]].generated
+            bits = self._generated_at(lease, position // self.block_size)
             position -= 1 if bits else position % self.block_size + 1
         start = stop = position + 1
         while start > 0 and self._is_generated(lease, start - 1):
@@ -106,7 +109,13 @@ class KVCacheManager:
 
     def _is_generated(self, lease: Lease, position: int) -> bool:
         index, bit = divmod(position, self.block_size)
-        return bool(self._index[lease.block_ids[index]].generated >> bit & 1)
+        return bool(self._generated_at(lease, index) >> bit & 1)
+
+    def _generated_at(self, lease: Lease, index: int) -> int:
+        """The bits of one of the lease's reused blocks, or of the ending behind them."""
+        if index == lease.num_cached // self.block_size:
+            return lease.ending.generated
+        return self._index[lease.block_ids[index]].generated
 
     # --- the life of a lease ---------------------------------------------------------------
 
@@ -121,6 +130,9 @@ class KVCacheManager:
         for block_id in chain:
             self._allocator.acquire(block_id)
         lease = Lease(chain, len(chain) * self.block_size, shares=shares)
+        if chain:
+            behind = token_ids[lease.num_cached : lease.num_cached + self.block_size]
+            lease.ending = self._index.find_ending(chain[-1], behind)
         self._leases.add(lease)
         return lease
 
@@ -164,6 +176,8 @@ class KVCacheManager:
         known = self._index.find(parent, tokens)
         if known is None:
             generated = self._generated_bits(start, prompt_len)
+            if start == lease.num_cached:
+                generated |= lease.ending.generated
             self._index.insert(own, parent=parent, token_ids=tokens, generated=generated)
             return
         self._allocator.acquire(known)
@@ -174,6 +188,20 @@ class KVCacheManager:
     def _generated_bits(self, start: int, prompt_len: int) -> int:
         num_prompt = min(max(prompt_len - start, 0), self.block_size)
         return (1 << self.block_size) - (1 << num_prompt)
+
+    def note_ending(self, lease: Lease, token_ids: Sequence[int], *, prompt_len: int) -> None:
+        """Remember the tokens behind the last committed block with which the sequence ends, all of
+        ``token_ids`` being known, so that who continues it knows which of them were generated.
+        The last one need not have been computed. Without ``shares`` nothing happens."""
+        start = lease.num_indexed * self.block_size
+        ending = tuple(token_ids[start:])
+        generated = self._generated_bits(start, prompt_len) & ((1 << len(ending)) - 1)
+        if lease.shares and lease.num_indexed > 0 and 0 < len(ending) <= self.block_size:
+            if start == lease.num_cached:
+                generated |= lease.ending.generated
+            if generated:
+                block_id = lease.block_ids[lease.num_indexed - 1]
+                self._index.note_ending(block_id, ending, generated)
 
     def release(self, lease: Lease) -> None:
         """End the lease. Its indexed blocks stay findable until their space is needed."""

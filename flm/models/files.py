@@ -4,6 +4,7 @@ Reads headers only, never a weight, and needs neither torch nor transformers: li
 models stays quick.
 """
 
+from glob import escape
 from pathlib import Path
 
 from flm.errors import ModelFileError
@@ -11,7 +12,10 @@ from flm.models.gguf_files import open_gguf
 from flm.models.hf_files import open_folder
 from flm.models.model_files import ModelFiles, ModelLabels
 
-__all__ = ["ModelFiles", "ModelLabels", "open_model"]
+__all__ = ["Fingerprint", "ModelFiles", "ModelLabels", "fingerprint", "open_model"]
+
+Fingerprint = tuple[tuple[str, int, int], ...]
+"""Name, time of change in nanoseconds, and bytes of every file of a model."""
 
 
 def open_model(path: Path) -> ModelFiles:
@@ -26,6 +30,19 @@ def open_model(path: Path) -> ModelFiles:
         problem = "is no file" if path.exists() else "does not exist"
         raise ModelFileError(f"{path} {problem}. Name a .gguf file or a model's folder.")
     return open_gguf(path)
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """What tells a changed model from an unchanged one without opening it; empty when there is
+    none at ``path``."""
+    if path.is_dir():
+        files = [item for item in path.iterdir() if item.is_file()]
+    else:
+        stem, mark, _ = path.name.partition("-00001-of-")
+        parts = path.parent.glob(f"{escape(stem)}-*-of-*.gguf") if mark else [path]
+        files = [item for item in parts if item.is_file()]
+    found = ((item, item.stat()) for item in sorted(files))
+    return tuple((str(item), stat.st_mtime_ns, stat.st_size) for item, stat in found)
 
 
 def _only_gguf(folder: Path) -> ModelFiles:

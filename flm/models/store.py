@@ -160,6 +160,12 @@ class ModelStore:
             ModelNotFoundError: it is not installed.
             ModelFileError: its manifest is damaged.
         """
+        if self._path(name) is not None:
+            raise ModelNotFoundError(
+                f"{name} is a path on this machine. Only the files of an installed model can be "
+                "compared with what they should be; of a path nothing is known. `flm list "
+                "--filter installed` shows what can be checked."
+            )
         found = self._installed_or_raise(name)
         return tuple(_check_file(found.folder, file) for file in found.manifest.files)
 

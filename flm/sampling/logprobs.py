@@ -7,9 +7,7 @@ from torch import Tensor
 
 from flm.sampling.batch import Sampled
 from flm.sampling.candidates import Candidates, best
-
-LOWEST = -9999.0
-"""Stands for a probability of zero, which JSON cannot say as a logarithm."""
+from flm.types import LOWEST_LOGPROB
 
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[Sampled]:
@@ -41,5 +39,5 @@ def _alternatives(top: Candidates | None, total: float) -> tuple[tuple[int, floa
 
 
 def _logprob(logit: float, total: float) -> float:
-    # In this order max prefers LOWEST to the NaN of a row that allows nothing.
-    return max(LOWEST, logit - total)
+    # In this order max prefers the constant to the NaN of a row that allows nothing.
+    return max(LOWEST_LOGPROB, logit - total)

@@ -6,7 +6,7 @@ start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -19,6 +19,7 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.settings import Resolution, resolve
 from flm.sticky import REASONING_FIELDS, Snapshot
+from flm.types import GenerationRequest
 
 if TYPE_CHECKING:
     from flm.service import Generation, LoadedModel, Prepared
@@ -48,6 +49,7 @@ class Decided:
 class Admitted:
     """A request the engine has taken. ``adaptations`` is what the reply shows."""
 
+    call: Call
     decided: Decided
     generation: "Generation"
     adaptations: tuple[Adaptation, ...]
@@ -88,7 +90,7 @@ async def admitted(ctx: ServerContext, call: Call) -> AsyncIterator[Admitted]:
         try:
             for warning in plan.warnings:
                 logger.warning("%s: %s", call.id, warning)
-            yield Admitted(plan, generation, visible(call, plan, generation.snapshot))
+            yield Admitted(call, plan, generation, visible(call, plan, generation.snapshot))
         finally:
             generation.cancel()
 
@@ -98,16 +100,19 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
     if plan.mode == "silent":
         return ()
     told = {entry.field for entry in plan.records}
-    hidden = _without_effect(call.body) | told
-    inherited = [defaulted(entry) for entry in snapshot.inherited if entry.field not in hidden]
+    hidden = _without_effect(call.body, plan.prepared.request) | told
+    inherited = [
+        replace(defaulted(entry), field=call.body.own_name(entry.field))
+        for entry in snapshot.inherited
+        if entry.field not in hidden and call.body.own_name(entry.field) not in hidden
+    ]
     return ordered((*plan.records, *inherited), type(call.body))
 
 
-def _without_effect(body: CommonBody) -> frozenset[str]:
+def _without_effect(body: CommonBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
     if not isinstance(body, ChatBody):
         return frozenset(REASONING_FIELDS)
-    kwargs = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
-    if body.enable_thinking is not None or kwargs.get("enable_thinking") is not None:
+    if body.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
         return frozenset({"think"})
     return frozenset()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.responses import CallPiece, Piece, ReplyHead, finite_logprob
+from flm.server.responses import CallPiece, Piece, ReplyHead
 from flm.types import TokenLogprob
 
 
@@ -32,10 +32,14 @@ class ChatDialect:
         """The deltas of one piece; the first of a choice brings the role."""
         choices: list[dict[str, Any]] = []
         if is_first:
-            opening = {"role": "assistant", "content": "", "refusal": None}
-            choices.append(_choice(Piece(piece.index), head, "delta", opening))
+            choices.append(self.opening(piece.index, head, is_first=True))
         choices.append(_choice(piece, head, "delta", _delta(piece)))
         return choices
+
+    def opening(self, index: int, head: ReplyHead, *, is_first: bool) -> dict[str, Any]:
+        """The role, once; afterwards an empty delta."""
+        delta = {"role": "assistant", "content": "", "refusal": None} if is_first else {}
+        return _choice(Piece(index), head, "delta", delta)
 
 
 def _delta(piece: Piece) -> dict[str, Any]:
@@ -82,4 +86,4 @@ def _entry(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(text: str, raw: bytes, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": finite_logprob(logprob), "bytes": list(raw)}
+    return {"token": text, "logprob": logprob, "bytes": list(raw)}

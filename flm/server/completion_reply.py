@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flm.server.responses import Piece, ReplyHead, finite_logprob, text_offsets
+from flm.server.responses import Piece, ReplyHead, text_offsets
 from flm.types import TokenLogprob
 
 
@@ -24,12 +24,17 @@ class CompletionDialect:
         self, piece: Piece, head: ReplyHead, *, is_first: bool
     ) -> list[dict[str, Any]]:
         """The text of one piece."""
-        choice = _choice(piece, head)
+        choice = self.opening(piece.index, head, is_first=is_first) | _choice(piece, head)
         if head.with_token_ids and piece.token_ids:
             choice["token_ids"] = piece.token_ids
-        if head.with_token_ids and is_first:
-            choice["prompt_token_ids"] = head.prompt_of(piece.index)
         return [choice]
+
+    def opening(self, index: int, head: ReplyHead, *, is_first: bool) -> dict[str, Any]:
+        """No text yet; the ids of the prompt, once."""
+        choice = {"index": index, "text": "", "logprobs": None, "finish_reason": None}
+        if head.with_token_ids and is_first:
+            choice["prompt_token_ids"] = head.prompt_of(index)
+        return choice
 
 
 def _choice(piece: Piece, head: ReplyHead) -> dict[str, Any]:
@@ -47,9 +52,7 @@ def _logprobs(piece: Piece) -> dict[str, Any]:
     entries = piece.logprobs
     return {
         "tokens": [_name(entry.text, entry.raw) for entry in entries],
-        "token_logprobs": [
-            None if entry.logprob is None else finite_logprob(entry.logprob) for entry in entries
-        ],
+        "token_logprobs": [entry.logprob for entry in entries],
         "top_logprobs": [_top(entry) for entry in entries],
         "text_offset": text_offsets(entries, piece.offset),
     }
@@ -59,8 +62,8 @@ def _top(entry: TokenLogprob) -> dict[str, float] | None:
     """The alternatives and the token itself; None where there is no distribution."""
     if entry.logprob is None:
         return None
-    top = {_name(item.text, item.raw): finite_logprob(item.logprob) for item in entry.top}
-    top.setdefault(_name(entry.text, entry.raw), finite_logprob(entry.logprob))
+    top = {_name(item.text, item.raw): item.logprob for item in entry.top}
+    top.setdefault(_name(entry.text, entry.raw), entry.logprob)
     return top
 
 

@@ -9,10 +9,20 @@ from pydantic.json_schema import models_json_schema
 
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
+from flm.server.schemas.llama_replies import LlamaChunk
 from flm.server.schemas.replies import ChatChunk, ErrorReply
 
 _REF = "#/components/schemas/{model}"
-_BODIES: tuple[type[BaseModel], ...] = (ChatBody, CompletionBody)
+_BODIES: tuple[type[BaseModel], ...] = (
+    ChatBody,
+    CompletionBody,
+    LlamaBody,
+    TokenizeBody,
+    DetokenizeBody,
+    TemplateBody,
+)
+_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",
@@ -24,7 +34,7 @@ _WHEN = {
 
 
 def responses(
-    reply: type[BaseModel], *statuses: int, stream: type[BaseModel] | None = None
+    reply: Any, *statuses: int, stream: type[BaseModel] | None = None
 ) -> dict[int | str, dict[str, Any]]:
     """The documented statuses of a path: 200, 500 and ``statuses``."""
     result: dict[int | str, dict[str, Any]] = {200: {"model": reply, "description": "The reply."}}
@@ -83,7 +93,10 @@ def install_document(app: FastAPI) -> None:
 def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     _, schemas = models_json_schema(
-        [*((body, "validation") for body in _BODIES), (ChatChunk, "serialization")],
+        [
+            *((body, "validation") for body in _BODIES),
+            *((chunk, "serialization") for chunk in _CHUNKS),
+        ],
         ref_template=_REF,
     )
     document["components"]["schemas"].update(schemas["$defs"])

@@ -86,24 +86,25 @@ def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | Non
 def request_switch(
     body: CommonBody, model: "LoadedModel", sent: dict[str, Any], records: Records
 ) -> dict[str, Any]:
-    """Template variables of this request; ``enable_thinking`` among them acts as ``think``."""
+    """Template variables of this request; ``enable_thinking`` among them acts as ``think``,
+    and so does the template's own name for it."""
     if not isinstance(body, ChatBody):
         return {}
     given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
     kwargs = {name: value for name, value in given.items() if value is not None}
-    inner = kwargs.get("enable_thinking")
+    inner, inner_name = _inner_switch(kwargs, model.thinking_switch, records)
     outer = body.enable_thinking
     if model.think in ("none", "always"):
         reason = _NO_REASONING if model.think == "none" else _ALWAYS
         for name, value in (
             ("enable_thinking", outer),
-            ("chat_template_kwargs.enable_thinking", inner),
+            (inner_name, inner),
         ):
             if value is not None and not (value and model.think == "always"):
                 records.dropped(name, reason, value)
         return {name: value for name, value in kwargs.items() if name != "enable_thinking"}
     if inner is not None and outer is not None and inner != outer:
-        reason = "chat_template_kwargs.enable_thinking was sent too and decides."
+        reason = f"{inner_name} was sent too and decides."
         records.substituted("enable_thinking", reason, outer, inner)
     switch = inner if inner is not None else outer
     if switch is None:
@@ -112,3 +113,20 @@ def request_switch(
         reason = "enable_thinking decides this request; think is kept for later ones."
         records.substituted("think", reason, sent["think"], switch)
     return {**kwargs, "enable_thinking": switch}
+
+
+def _inner_switch(
+    kwargs: dict[str, Any], own_name: str, records: Records
+) -> tuple[bool | None, str]:
+    """The switch in ``chat_template_kwargs`` and its field, the template's own name for it taken
+    out."""
+    inner, field = kwargs.get("enable_thinking"), "chat_template_kwargs.enable_thinking"
+    own, own_field = kwargs.get(own_name), f"chat_template_kwargs.{own_name}"
+    if own_name == "enable_thinking" or not isinstance(own, bool):
+        return inner, field
+    del kwargs[own_name]
+    if inner is None:
+        return own, own_field
+    if inner != own:
+        records.substituted(own_field, f"{field} was sent too and decides.", own, inner)
+    return inner, field

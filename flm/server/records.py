@@ -1,13 +1,15 @@
 """The record of what was done other than asked, as one request gathers it."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flm.adaptation import Adaptation, Mode, first_refusable
 from flm.errors import RefusedError
-from flm.server.schemas.types import Schema
+from flm.server.schemas.common import Unread
+from flm.server.schemas.output import GUIDED
+from flm.server.schemas.types import Schema, unknown_fields
 from flm.sticky import SettingEntry
 
 _MAX_SHOWN = 200
@@ -98,3 +100,25 @@ class Speller:
 
 def _core(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
+
+
+def record_unknown(body: Schema, records: Records) -> None:
+    """Record every field that ``body`` carries and its schema does not know."""
+    schema = type(body)
+    known_elsewhere: Mapping[str, Unread] = getattr(schema, "unread", {})
+    speller = Speller(tuple(schema.model_fields))
+    for path, value in unknown_fields(body):
+        if path in GUIDED and hasattr(schema, "constraint"):
+            continue
+        unread = known_elsewhere.get(path)
+        if unread is not None:
+            if not unread.is_met(value):
+                records.dropped(path, unread.reason, value)
+            continue
+        if path == "options" and isinstance(value, dict):
+            reason = "options is not read here; send its fields, such as repeat_last_n, at the "
+            records.dropped(path, f"{reason}top level.")
+            continue
+        near = None if "." in path else speller.suggestion(path)
+        hint = "" if near is None else f" Did you mean {near}?"
+        records.dropped(path, f"This field is not read.{hint}", value)

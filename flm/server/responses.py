@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flm.adaptation import Adaptation
+from flm.server.timings import progress_dict, timings_dict
 from flm.types import (
     ChoiceDone,
     Event,
     FinishReason,
     PromptEcho,
+    ReadProgress,
     RequestDone,
     TextDelta,
     TokenLogprob,
@@ -19,13 +21,11 @@ from flm.types import (
     Usage,
 )
 
-MIN_LOGPROB = -9999.0
-"""JSON has no minus infinity; OpenAI writes this number for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """What is known of a reply when the request is admitted. ``created`` is a Unix time."""
+    """What is known of a reply when the request is admitted. ``created`` is a Unix time. The
+    timings come at the end, with ``with_token_timings`` in every chunk."""
 
     id: str
     model: str
@@ -36,6 +36,8 @@ class ReplyHead:
     with_logprobs: bool = False
     with_token_ids: bool = False
     with_usage: bool = False
+    with_timings: bool = False
+    with_token_timings: bool = False
     fingerprint: str = field(default_factory=lambda: f"fp_{secrets.token_hex(8)}")
 
     def extras(self) -> dict[str, Any]:
@@ -84,7 +86,7 @@ class Piece:
 
 
 class Dialect(Protocol):
-    """How one endpoint writes a choice."""
+    """How one OpenAI endpoint writes a choice."""
 
     object_name: str
     chunk_object_name: str
@@ -96,6 +98,9 @@ class Dialect(Protocol):
         self, piece: Piece, head: ReplyHead, *, is_first: bool
     ) -> list[dict[str, Any]]:
         """The choices of the chunks that ``piece`` becomes, one a chunk."""
+
+    def opening(self, index: int, head: ReplyHead, *, is_first: bool) -> dict[str, Any]:
+        """A choice of a chunk that comes before any text."""
 
 
 def piece_of(event: PromptEcho | TextDelta | ToolCallDelta | ChoiceDone, offset: int = 0) -> Piece:
@@ -157,17 +162,23 @@ class FullReply:
         self._pieces: list[list[Piece]] = [[] for _ in range(head.num_choices)]
         self._usage: Usage | None = None
 
+    @property
+    def num_entries(self) -> int:
+        """Log probabilities that the reply will hold."""
+        return sum(len(piece.logprobs) for pieces in self._pieces for piece in pieces)
+
     def feed(self, event: Event) -> None:
         """Take one event."""
         if isinstance(event, RequestDone):
             self._usage = event.usage
-        else:
+        elif not isinstance(event, ReadProgress):
             self._pieces[event.index].append(piece_of(event))
 
     def flush(self) -> dict[str, Any]:
         """The reply. Every event must have been fed."""
         assert self._usage is not None
         head = self._head
+        timings = {"timings": timings_dict(self._usage.timings)} if head.with_timings else {}
         return {
             "id": head.id,
             "object": self._dialect.object_name,
@@ -178,12 +189,17 @@ class FullReply:
                 for index, pieces in enumerate(self._pieces)
             ],
             "usage": usage_dict(self._usage),
+            **timings,
             **head.extras(),
         }
 
 
 class ChunkedReply:
-    """Turns each event into the chunks of a stream."""
+    """Turns each event into the chunks of a stream.
+
+    Where timings are wanted, the end of a choice waits for the next event: the last chunk carries
+    them, and they are known only then.
+    """
 
     def __init__(self, head: ReplyHead, dialect: Dialect) -> None:
         self._head = head
@@ -191,11 +207,30 @@ class ChunkedReply:
         self._offsets = [0] * head.num_choices
         self._opened: set[int] = set()
         self._extras = head.extras()
+        self._held: list[dict[str, Any]] = []
 
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The chunks that ``event`` becomes; none while its text is still held back."""
+        held, self._held = self._held, []
         if isinstance(event, RequestDone):
-            return self._usage_chunk(event.usage) if self._head.with_usage else []
+            return [*held, *self._last_chunks(event.usage, held)]
+        chunks = self._chunks_of(event)
+        if isinstance(event, ChoiceDone) and self._head.with_timings:
+            chunks, self._held = [], chunks
+        return [*held, *chunks]
+
+    def _last_chunks(self, usage: Usage, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        chunks = self._usage_chunk(usage) if self._head.with_usage else []
+        last = (chunks or held)[-1:]
+        if self._head.with_timings and last:
+            last[0]["timings"] = timings_dict(usage.timings)
+        return chunks
+
+    def _chunks_of(
+        self, event: ReadProgress | PromptEcho | TextDelta | ToolCallDelta | ChoiceDone
+    ) -> list[dict[str, Any]]:
+        if isinstance(event, ReadProgress):
+            return self._progress_chunk(event)
         piece = piece_of(event, self._offsets[event.index])
         self._offsets[event.index] += num_chars(piece.logprobs)
         if not piece.shows(self._head):
@@ -203,7 +238,17 @@ class ChunkedReply:
         is_first = event.index not in self._opened
         self._opened.add(event.index)
         choices = self._dialect.chunk_choices(piece, self._head, is_first=is_first)
-        return [self._chunk([choice]) for choice in choices]
+        chunks = [self._chunk([choice]) for choice in choices]
+        timings = getattr(event, "timings", None) if self._head.with_token_timings else None
+        if timings is not None:
+            chunks[-1]["timings"] = timings_dict(timings)
+        return chunks
+
+    def _progress_chunk(self, event: ReadProgress) -> list[dict[str, Any]]:
+        is_first = event.index not in self._opened
+        self._opened.add(event.index)
+        choice = self._dialect.opening(event.index, self._head, is_first=is_first)
+        return [{**self._chunk([choice]), "prompt_progress": progress_dict(event)}]
 
     def _usage_chunk(self, usage: Usage) -> list[dict[str, Any]]:
         return [{**self._chunk([]), "usage": usage_dict(usage)}]
@@ -262,11 +307,6 @@ def now() -> int:
 
 
 # --- log probabilities -------------------------------------------------------------------------
-
-
-def finite_logprob(value: float) -> float:
-    """``value``, or OpenAI's stand-in for minus infinity."""
-    return max(value, MIN_LOGPROB)
 
 
 def num_chars(entries: Iterable[TokenLogprob]) -> int:

@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flm.errors import InvalidRequestError
+from flm.errors import InvalidRequestError, require_token_ids
 from flm.server.reasoning import request_switch, sent_switches
-from flm.server.records import Records, Speller, shown
+from flm.server.records import Records, record_unknown, shown
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.messages import as_plain
-from flm.server.schemas.output import GUIDED
-from flm.server.schemas.types import unknown_fields
 from flm.sticky import SAMPLING_FIELDS
 from flm.types import GenerationRequest, SamplingParams
 
@@ -60,7 +58,8 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
     template_kwargs = request_switch(body, model, sent, records)
     _record_unread(body, records)
     _record_unread_by_template(body, model, records)
-    _check_token_ids(body, model.vocab_size)
+    bias = _logit_bias(body, model)
+    _check_token_ids(body, bias, model.vocab_size)
     max_tokens = _max_tokens(body, records)
     request = GenerationRequest(
         id=request_id,
@@ -70,21 +69,25 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         messages=_messages(body),
         tools=_tools(body),
         template_kwargs=template_kwargs,
-        prompts=body.prompts if isinstance(body, CompletionBody) else None,
-        seed=body.seed,
-        n=body.n if body.n is not None else 1,
+        prompts=body.prompts,
+        seed=body.seed_in_force,
+        n=body.num_choices,
         max_tokens=max_tokens.value,
         max_tokens_field=max_tokens.field,
-        min_tokens=_min_tokens(body, max_tokens.value),
+        min_tokens=_min_tokens(body, max_tokens),
         stop=body.stops,
         stop_token_ids=frozenset(body.stop_token_ids if body.stop_token_ids is not None else ()),
         ignore_eos=body.ignore_eos is True,
-        logit_bias=_logit_bias(body),
-        top_logprobs=_num_logprobs(body),
-        echo=isinstance(body, CompletionBody) and body.echo is True,
+        logit_bias=bias,
+        top_logprobs=body.num_logprobs,
+        stream=body.stream is True,
+        echo=body.gives_prompt_back,
+        time_tokens=body.timings_per_token is True and body.stream is True,
+        report_progress=body.return_progress is True and body.stream is True,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
         continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
+        opens_reply=body.opens_reply,
         adaptations=tuple(records.adaptations),
     )
     return Resolution(request, tuple(records.warnings))
@@ -98,22 +101,22 @@ def _sent_sampling(
 ) -> dict[str, Any]:
     sent: dict[str, Any] = {}
     for name in SAMPLING_FIELDS:
-        value = getattr(body, name)
+        value = body.sampling_value(name, vocab_size)
         if value is None:
             continue
+        own_name = body.own_name(name)
         allowed = RANGES.get(name)
         if allowed is None or allowed.holds(value):
             sent[name] = value
             continue
         kept = getattr(in_force, name)
-        reason = f"{name} must be {allowed.text}; {kept} is kept."
-        records.dropped(name, reason, value)
-        records.warnings.append(f"{name} {value} is ignored: {reason}")
+        reason = f"{own_name} must be {allowed.text}; {kept} is kept."
+        records.dropped(own_name, reason, value)
+        records.warnings.append(f"{own_name} {value} is ignored: {reason}")
     _clamp_top_k(sent, vocab_size, records)
     if sent.get("repetition_penalty", 1.0) < 1:
-        records.warnings.append(
-            "repetition_penalty below 1 rewards repeats and can make the model loop."
-        )
+        name = body.own_name("repetition_penalty")
+        records.warnings.append(f"{name} below 1 rewards repeats and can make the model loop.")
     return sent
 
 
@@ -136,18 +139,16 @@ class _MaxTokens:
 
 
 def _max_tokens(body: CommonBody, records: Records) -> _MaxTokens:
-    allows_none = isinstance(body, CompletionBody) and body.echo is True
-    one = _asked_max(body.max_tokens, allows_none=allows_none)
-    other = _asked_max(body.max_completion_tokens, allows_none=allows_none)
-    if one is not None and other is not None and one != other:
-        records.dropped(
-            "max_completion_tokens", f"max_tokens ({one}) was sent too and wins.", other
-        )
-    name = "max_tokens" if one is not None else "max_completion_tokens"
-    value = one if one is not None else other
-    if value is None:
-        return _MaxTokens("max_tokens", None)
-    return _MaxTokens(name, value)
+    found: _MaxTokens | None = None
+    for name in body.length_fields:
+        value = _asked_max(getattr(body, name), allows_none=body.may_say_nothing)
+        if value is None:
+            continue
+        if found is None:
+            found = _MaxTokens(name, value)
+        elif value != found.value:
+            records.dropped(name, f"{found.field} ({found.value}) was sent too and wins.", value)
+    return _MaxTokens(body.length_fields[0], None) if found is None else found
 
 
 def _asked_max(value: int | None, *, allows_none: bool) -> int | None:
@@ -157,11 +158,12 @@ def _asked_max(value: int | None, *, allows_none: bool) -> int | None:
     return value
 
 
-def _min_tokens(body: CommonBody, max_tokens: int | None) -> int:
+def _min_tokens(body: CommonBody, max_tokens: _MaxTokens) -> int:
     value = body.min_tokens if body.min_tokens is not None else 0
-    if max_tokens is not None and value > max_tokens:
+    if max_tokens.value is not None and value > max_tokens.value:
         raise InvalidRequestError(
-            f"min_tokens ({value}) is more than max_tokens ({max_tokens}).", param="min_tokens"
+            f"min_tokens ({value}) is more than {max_tokens.field} ({max_tokens.value}).",
+            param="min_tokens",
         )
     return value
 
@@ -181,34 +183,29 @@ def _tools(body: CommonBody) -> tuple[Mapping[str, Any], ...]:
     return tuple(body.tools)
 
 
-def _num_logprobs(body: CommonBody) -> int | None:
-    if isinstance(body, ChatBody):
-        return body.num_logprobs
-    return body.logprobs if isinstance(body, CompletionBody) else None
+def _logit_bias(body: CommonBody, model: "LoadedModel") -> tuple[tuple[int, float], ...]:
+    """By token id; a text stands for each of its tokens."""
+    found: list[tuple[int, float]] = []
+    for token, value in body.biases:
+        ids = model.tokenizer.encode(token) if isinstance(token, str) else [token]
+        found += [(token_id, value) for token_id in ids]
+    return tuple(found)
 
 
-def _logit_bias(body: CommonBody) -> tuple[tuple[int, float], ...]:
-    bias = body.logit_bias if body.logit_bias is not None else {}
-    return tuple((int(key), value) for key, value in bias.items())
-
-
-def _check_token_ids(body: CommonBody, vocab_size: int) -> None:
+def _check_token_ids(
+    body: CommonBody, bias: tuple[tuple[int, float], ...], vocab_size: int
+) -> None:
     """Token ids that no token has cannot be meant."""
-    bias = body.logit_bias if body.logit_bias is not None else {}
     stops = body.stop_token_ids if body.stop_token_ids is not None else []
-    for name, ids in (("logit_bias", map(int, bias)), ("stop_token_ids", iter(stops))):
-        for token_id in ids:
-            if token_id >= vocab_size:
-                raise InvalidRequestError(
-                    f"{name}: there is no token {token_id}; ids run from 0 to {vocab_size - 1}.",
-                    param=name,
-                )
+    require_token_ids([token_id for token_id, _ in bias], vocab_size, param="logit_bias")
+    require_token_ids(stops, vocab_size, param="stop_token_ids")
 
 
 # --- fields without effect ---------------------------------------------------------------------
 
 
 def _record_unread(body: CommonBody, records: Records) -> None:
+    _record_aliases(body, records)
     if body.store:
         records.dropped("store", "Replies are never stored.", True)
     if body.service_tier not in (None, "auto", "default"):
@@ -216,13 +213,23 @@ def _record_unread(body: CommonBody, records: Records) -> None:
     if body.stream_options is not None and body.stream_options.include_obfuscation:
         reason = "Streams are never padded."
         records.dropped("stream_options.include_obfuscation", reason, True)
+    if body.return_progress and not body.stream:
+        records.dropped("return_progress", "Progress is told in a stream.", True)
     if isinstance(body, CompletionBody) and body.suffix:
         reason = "The model continues the prompt; it cannot fill a gap before a suffix."
         records.dropped("suffix", reason, shown(body.suffix))
     if isinstance(body, ChatBody) and body.tools and body.parallel_tool_calls is False:
         reason = "The number of calls in a reply cannot be limited yet."
         records.dropped("parallel_tool_calls", reason, False)
-    _record_unknown(body, records)
+    record_unknown(body, records)
+
+
+def _record_aliases(body: CommonBody, records: Records) -> None:
+    """Fields that were sent under two names with different values."""
+    for name, alias in type(body).aliases.items():
+        value, winner = getattr(body, name), getattr(body, alias)
+        if value is not None and winner is not None and value != winner:
+            records.dropped(name, f"{alias} ({winner}) was sent too and wins.", value)
 
 
 def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: Records) -> None:
@@ -235,17 +242,3 @@ def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: 
         if value is not None and name not in {*variables, "enable_thinking"}:
             reason = "The chat template of this model does not read it."
             records.dropped(f"chat_template_kwargs.{name}", reason, value)
-
-
-def _record_unknown(body: CommonBody, records: Records) -> None:
-    speller = Speller(tuple(type(body).model_fields))
-    for path, value in unknown_fields(body):
-        if path in GUIDED:
-            continue
-        if path == "options" and isinstance(value, dict):
-            reason = "options is not read here; send its fields, such as repeat_last_n, at the "
-            records.dropped(path, f"{reason}top level.")
-            continue
-        near = None if "." in path else speller.suggestion(path)
-        hint = "" if near is None else f" Did you mean {near}?"
-        records.dropped(path, f"This field is not read.{hint}", value)

@@ -22,6 +22,11 @@ class ClientGoneError(Exception):
     """The client takes nothing any more."""
 
 
+def frames(chunks: Iterable[dict[str, Any]]) -> bytes:
+    """Each chunk as one event."""
+    return b"".join(b"data: " + dump_json(chunk) + b"\n\n" for chunk in chunks)
+
+
 class EventStream:
     """One open stream. Frames never interleave."""
 
@@ -32,11 +37,10 @@ class EventStream:
         self._lock = asyncio.Lock()
         self._last_sent = 0.0
 
-    async def send(self, chunks: Iterable[dict[str, Any]]) -> None:
-        """Send each chunk as one event."""
-        frames = b"".join(b"data: " + dump_json(chunk) + b"\n\n" for chunk in chunks)
-        if frames:
-            await self._write(frames)
+    async def write(self, data: bytes) -> None:
+        """Send events (see ``frames``); nothing is sent for none."""
+        if data:
+            await self._write(data)
 
     async def finish(self) -> None:
         """Tell the client that the reply is whole."""

@@ -1,15 +1,18 @@
 """One admitted request: the engine's events in, the reply's events out."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
 from flm.engine.protocol import (
     EngineEvent,
     EngineRequest,
     Failed,
     Finished,
+    PromptProgress,
     PromptRead,
     TokenOut,
 )
@@ -19,7 +22,29 @@ from flm.service.prepare import may_reason
 from flm.sticky import Snapshot
 from flm.text.parsers import ReplyShape
 from flm.text.pipeline import OutputPipeline
-from flm.types import ChoiceDone, Event, FinishReason, RequestDone, Usage
+from flm.types import (
+    ChoiceDone,
+    Event,
+    FinishReason,
+    PromptEcho,
+    ReadProgress,
+    RequestDone,
+    TextDelta,
+    Timings,
+    ToolCallDelta,
+    Usage,
+)
+
+T = TypeVar("T")
+# Below this many tokens a thread costs more than it saves.
+_INLINE_ECHO = 256
+
+
+class Aside(Protocol):
+    """Runs work in a thread, off the event loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """The result of ``work``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,13 +55,15 @@ class _Choice:
     pipeline: OutputPipeline
     is_told: bool = False
     read: PromptRead | None = None
+    first_at: float | None = None
     end: Finished | None = None
 
 
 class Generation:
     """The reply in the making. Created on the event loop that reads it.
 
-    ``snapshot`` are the settings frozen at admission.
+    ``snapshot`` are the settings frozen at admission; ``aside`` is where long work is done, and
+    ``on_end`` is called once, when nothing of the request runs any more.
     """
 
     def __init__(
@@ -45,7 +72,12 @@ class Generation:
         prepared: Prepared,
         requests: Sequence[EngineRequest],
         snapshot: Snapshot,
+        *,
+        aside: Aside,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        self._aside = aside
+        self._on_end = on_end
         self.snapshot = snapshot
         self.prepared = prepared
         self._model = model
@@ -75,6 +107,7 @@ class Generation:
         if self._is_cancelled:
             return
         self._is_cancelled = True
+        self._on_end()
         for choice in self._choices.values():
             if choice.end is None:
                 self._model.engine.abort(choice.request.id)
@@ -89,44 +122,48 @@ class Generation:
         """
         try:
             while any(choice.end is None for choice in self._choices.values()):
-                for event in self._translate(await self._inbox.get()):
+                for event in await self._translate(await self._inbox.get()):
                     yield event
-            yield RequestDone(self._usage())
+            yield RequestDone(self._usage(), tuple(map(_timings, self._choices.values())))
         finally:
             self.cancel()
 
     # --- from engine events to reply events ----------------------------------------------------
 
-    def _translate(self, event: EngineEvent) -> Sequence[Event]:
+    def num_decoded(self, request_id: str) -> int:
+        """Tokens that one sequence has given so far."""
+        return self._choices[request_id].pipeline.num_tokens
+
+    async def _translate(self, event: EngineEvent) -> Sequence[Event]:
         choice = self._choices[event.request_id]
         if isinstance(event, TokenOut):
             return self._on_token(choice, event)
+        if isinstance(event, PromptProgress):
+            return (_progress(choice, event),)
         if isinstance(event, PromptRead):
-            return self._on_prompt(choice, event)
+            choice.read = event
+            return (await self._echo(choice, event),) if self.prepared.request.echo else ()
         if isinstance(event, Finished):
             return self._on_finished(choice, event)
         assert isinstance(event, Failed)
         choice.end = _ended_by_failure(choice.request)
         raise event.error
 
-    def _on_prompt(self, choice: _Choice, event: PromptRead) -> Sequence[Event]:
-        choice.read = event
-        if not self.prepared.request.echo:
-            return ()
-        echo = prompt_echo(
-            self._model.tokenizer,
-            choice.pipeline.index,
-            choice.request.prompt_ids,
-            event.logprobs,
-        )
-        return (echo,)
+    async def _echo(self, choice: _Choice, event: PromptRead) -> PromptEcho:
+        ids = choice.request.prompt_ids
+        tokenizer, index = self._model.tokenizer, choice.pipeline.index
+        if len(ids) <= _INLINE_ECHO:
+            return prompt_echo(tokenizer, index, ids, event.logprobs)
+        return await self._aside(partial(prompt_echo, tokenizer, index, ids, event.logprobs))
 
     def _on_token(self, choice: _Choice, event: TokenOut) -> Sequence[Event]:
         if choice.is_told:
             return ()
         entry = event.logprobs
         logprob = None if entry is None else token_logprob(self._model.tokenizer, entry)
-        events: deque[Event] = deque(choice.pipeline.feed(event.token_id, logprob))
+        events: list[Event] = list(choice.pipeline.feed(event.token_id, logprob))
+        if self.prepared.request.time_tokens:
+            _time(choice, events)
         if choice.pipeline.is_stopped:
             self._model.engine.abort(choice.request.id, keep_tokens=choice.pipeline.num_tokens)
             events.append(_told(choice, "stop"))
@@ -137,7 +174,7 @@ class Generation:
         if choice.is_told:
             return ()
         pipeline = choice.pipeline
-        events: deque[Event] = deque(pipeline.flush())
+        events: list[Event] = list(pipeline.flush())
         # A stop string can also be completed by the text that only the end sets free.
         reason = "stop" if pipeline.is_stopped else _reason(event, pipeline)
         events.append(_told(choice, reason))
@@ -163,6 +200,7 @@ class Generation:
             prefill_duration=max(end.prefill_duration for end in ends),
             decoding_duration=max(end.decoding_duration for end in ends),
             num_choices=len(choices),
+            waiting_duration=min(end.waiting_duration for end in ends),
         )
 
 
@@ -185,7 +223,46 @@ def _pipeline(model: LoadedModel, prepared: Prepared, index: int) -> OutputPipel
 
 def _told(choice: _Choice, reason: FinishReason) -> ChoiceDone:
     choice.is_told = True
-    return ChoiceDone(choice.pipeline.index, reason)
+    stop_string = choice.pipeline.stop_string if reason == "stop" else None
+    return ChoiceDone(choice.pipeline.index, reason, stop_string)
+
+
+def _progress(choice: _Choice, event: PromptProgress) -> ReadProgress:
+    return ReadProgress(
+        index=choice.pipeline.index,
+        prompt_tokens=len(choice.request.prompt_ids),
+        cached_tokens=event.cached_tokens,
+        read_tokens=event.read_tokens,
+        duration=event.duration,
+    )
+
+
+def _time(choice: _Choice, events: list[Event]) -> None:
+    """Put into the last delta how long the choice took so far."""
+    now = time.monotonic()
+    if choice.first_at is None:
+        choice.first_at = now
+    last = events[-1] if events else None
+    if isinstance(last, TextDelta | ToolCallDelta) and choice.read is not None:
+        timings = Timings(
+            prompt_tokens=len(choice.request.prompt_ids),
+            cached_tokens=choice.read.cached_tokens,
+            prefill_duration=choice.read.duration,
+            completion_tokens=choice.pipeline.num_tokens,
+            decoding_duration=now - choice.first_at,
+        )
+        events[-1] = replace(last, timings=timings)
+
+
+def _timings(choice: _Choice) -> Timings:
+    assert choice.end is not None
+    return Timings(
+        prompt_tokens=len(choice.request.prompt_ids),
+        cached_tokens=choice.end.cached_tokens,
+        prefill_duration=choice.end.prefill_duration - choice.end.waiting_duration,
+        completion_tokens=choice.pipeline.num_tokens,
+        decoding_duration=choice.end.decoding_duration,
+    )
 
 
 def _reason(event: Finished, pipeline: OutputPipeline) -> FinishReason:

@@ -18,7 +18,8 @@ from flm.types import GenerationRequest, Settings, ThinkMode
 class ModelInfo:
     """A model as ``/v1/models`` shows it. The fields that only a loaded model has are None before.
 
-    ``created`` is a Unix time in seconds, ``context_len`` is in tokens. ``exact`` is True where a
+    ``created`` is a Unix time in seconds, ``context_len`` is in tokens, ``path`` is where its files
+    are. ``exact`` is True where a
     reply has the same bits whatever else the server computes.
     """
 
@@ -36,6 +37,7 @@ class ModelInfo:
     vocab_size: int | None
     reasons: bool
     defaults: Settings
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +79,11 @@ class LoadedModel:
         return self.template.variables
 
     @property
+    def thinking_switch(self) -> str:
+        """The name among them that turns thinking on and off."""
+        return self.template.thinking_switch
+
+    @property
     def reasons(self) -> bool:
         """True when the model can think before it answers."""
         return self.info.reasons
@@ -112,6 +119,23 @@ class ModelLibrary(Protocol):
 
     def close(self) -> None:
         """Let go of what the models shared. Nothing is loaded afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """A token and the bytes it adds to a text."""
+
+    token_id: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in which a sequence runs: the request it belongs to (None: it is free) and how many
+    tokens it has given so far."""
+
+    request: GenerationRequest | None = None
+    num_decoded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 Plain blocking functions; the service runs them in its small pool.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from flm.adaptation import Adaptation
-from flm.errors import ContextLengthError, InvalidRequestError
+from flm.errors import ContextLengthError, InvalidRequestError, require_token_ids
 from flm.service.constraints import compiled
 from flm.service.models import LoadedModel, Prepared
-from flm.types import GenerationRequest, Settings
+from flm.types import GenerationRequest, Prompt, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,26 @@ def renders_alike(one: Settings, other: Settings) -> bool:
 
 def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     messages = request.messages if request.messages is not None else ()
-    kwargs = _template_kwargs(request)
+    kwargs = _template_kwargs(model, request)
+    check = partial(_check_text, model, "messages")
     if request.continue_final_message:
         _check_continuable(model)
-        rendered = model.template.render_continued(messages, tools=request.tools, kwargs=kwargs)
+        rendered = model.template.render_continued(
+            messages, tools=request.tools, kwargs=kwargs, check=check
+        )
     else:
-        rendered = model.template.render(messages, tools=request.tools, kwargs=kwargs)
+        rendered = model.template.render(
+            messages,
+            tools=request.tools,
+            add_generation_prompt=request.opens_reply,
+            kwargs=kwargs,
+            check=check,
+        )
     return _Prompts(rendered.text, (tuple(rendered.ids),))
 
 
 def _check_continuable(model: LoadedModel) -> None:
-    if model.output.tools == "harmony":
+    if model.output.has_channels:
         raise InvalidRequestError(
             "continue_final_message does not work with this model: it writes its messages in "
             "channels, and no reply can begin inside of one.",
@@ -85,13 +96,17 @@ def may_reason(model: LoadedModel, request: GenerationRequest) -> bool:
     return (request.settings.think if switch is None else switch) is not False
 
 
-def _template_kwargs(request: GenerationRequest) -> dict[str, Any]:
+def _template_kwargs(model: LoadedModel, request: GenerationRequest) -> dict[str, Any]:
     switches: dict[str, Any] = {}
     if request.settings.think is not None:
         switches["enable_thinking"] = request.settings.think
     if request.settings.reasoning_effort is not None:
         switches["reasoning_effort"] = request.settings.reasoning_effort
-    return {**switches, **request.template_kwargs}
+    variables = {**switches, **request.template_kwargs}
+    if "enable_thinking" in variables:
+        # Requests have one name for the switch, templates several.
+        variables[model.template.thinking_switch] = variables["enable_thinking"]
+    return variables
 
 
 def _raw_prompts(model: LoadedModel, request: GenerationRequest) -> _Prompts:
@@ -99,31 +114,46 @@ def _raw_prompts(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     return _Prompts(None, tuple(_raw_ids(model, prompt) for prompt in prompts))
 
 
-def _raw_ids(model: LoadedModel, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
-    if isinstance(prompt, str):
-        ids = tuple(model.tokenizer.encode(prompt, control=True, bos=True))
-    else:
-        ids = prompt
+def _raw_ids(model: LoadedModel, prompt: Prompt) -> tuple[int, ...]:
+    parts = (prompt,) if isinstance(prompt, str) else prompt
+    ids = tuple(
+        token_id
+        for index, part in enumerate(parts)
+        for token_id in _ids_of_part(model, part, is_first=index == 0)
+    )
     if not ids:
         raise InvalidRequestError(
             "The prompt has no tokens; send at least one character or token id.", param="prompt"
         )
-    wrong = next((token_id for token_id in ids if not 0 <= token_id < model.vocab_size), None)
-    if wrong is not None:
-        raise InvalidRequestError(
-            f"Token id {wrong} is not in the vocabulary; ids run from 0 to {model.vocab_size - 1}.",
-            param="prompt",
-        )
+    require_token_ids(ids, model.vocab_size, param="prompt")
     return ids
+
+
+def _ids_of_part(model: LoadedModel, part: int | str, *, is_first: bool) -> Sequence[int]:
+    if isinstance(part, str):
+        _check_text(model, "prompt", part)
+        return model.tokenizer.encode(part, control=True, bos=is_first)
+    return (part,)
+
+
+def _check_text(model: LoadedModel, param: str, text: str) -> None:
+    """Refuse a text that is too long however it is tokenised, which takes long for such a text."""
+    at_least = model.tokenizer.min_tokens(text)
+    if at_least >= model.info.context_len:
+        raise _too_long(f"at least {at_least}", model.info.context_len, param)
 
 
 def _check_length(prompt_len: int, context_len: int, param: str) -> None:
     if prompt_len >= context_len:
-        raise ContextLengthError(
-            f"Max length reached! The prompt has {prompt_len} tokens and the context holds "
-            f"{context_len}; shorten it or start the server with a larger --ctx-len.",
-            param=param,
-        )
+        raise _too_long(str(prompt_len), context_len, param)
+
+
+def _too_long(count: str, context_len: int, param: str) -> ContextLengthError:
+    return ContextLengthError(
+        f"Max length reached! The prompt has {count} tokens and the context holds {context_len}; "
+        "shorten it or start the server with a larger --ctx-len.",
+        param=param,
+    )
 
 
 def _max_new_tokens(request: GenerationRequest, room: int) -> int:

@@ -56,6 +56,7 @@ def _engine_request(
         logit_bias=request.logit_bias,
         num_logprobs=request.top_logprobs,
         prompt_logprobs=request.echo and request.top_logprobs is not None,
+        report_progress=request.report_progress,
         cache_prompt=request.cache_prompt,
         grammar=matcher(model, prepared, eos_ids),
     )

@@ -10,10 +10,23 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from flm.errors import EngineDeadError, FlmError, InternalError, LoadingError
+from flm.errors import (
+    EngineDeadError,
+    FlmError,
+    InternalError,
+    LoadingError,
+    require_token_ids,
+)
 from flm.log import logger
 from flm.service.generation import Generation
-from flm.service.models import LoadedModel, ModelInfo, ModelLibrary, Prepared
+from flm.service.models import (
+    LoadedModel,
+    ModelInfo,
+    ModelLibrary,
+    Place,
+    Prepared,
+    TokenText,
+)
 from flm.service.prepare import prepare, renders_alike, with_settings
 from flm.service.requests import check_count, engine_requests
 from flm.service.slot import ExchangeFailedError, ModelSlot
@@ -48,6 +61,7 @@ class Service:
         self._load_error: Exception | None = None
         self._grace: asyncio.Task[bool] | None = None
         self._is_closing = asyncio.Event()
+        self._active: dict[str, Generation] = {}
 
     # --- models --------------------------------------------------------------------------------
 
@@ -89,6 +103,22 @@ class Service:
                 "The engine has stopped; see the server's log and restart the server."
             )
 
+    async def resolve(self, name: str | None) -> str:
+        """The id of the model that a request names (None: the loaded one).
+
+        Raises:
+            ModelNotFoundError: no installed model and no served name matches.
+            LoadingError, EngineDeadError: nothing is loaded.
+        """
+        current = self._slot.current
+        if current is None:
+            self.health()
+            raise LoadingError("No model is loaded yet; try again shortly.")
+        known = {current.model_id, *self._served_names}
+        if name is None or name in known or "*" in self._served_names:
+            return current.model_id
+        return await self._in_pool(lambda: self._library.resolve(name))
+
     @asynccontextmanager
     async def model_lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
         """Hold the model a request names (None: the loaded one) until the reply is finished.
@@ -97,7 +127,7 @@ class Service:
             ModelNotFoundError: no installed model and no served name matches.
             LoadingError, QueueFullError, ShuttingDownError: not now.
         """
-        model_id = await self._resolve(name)
+        model_id = await self.resolve(name)
         async with self._slot.lease(model_id) as model:
             yield model
 
@@ -130,13 +160,63 @@ class Service:
         prepared = await self._settled(model, prepared)
         request = prepared.request
         requests = engine_requests(model, prepared)
-        generation = Generation(model, prepared, requests, model.store.peek(request.sent))
-        model.engine.submit(
+        ids = tuple(item.id for item in requests)
+        generation = Generation(
+            model,
+            prepared,
             requests,
-            generation.sink,
-            on_admit=lambda: generation.admit(model.store.commit(request.sent, request.id)),
+            model.store.peek(request.sent),
+            aside=self._in_pool,
+            on_end=lambda: self._forget(ids),
         )
+
+        def admit() -> None:
+            generation.admit(model.store.commit(request.sent, request.id))
+            self._active.update(dict.fromkeys(ids, generation))
+
+        model.engine.submit(requests, generation.sink, on_admit=admit)
         return generation
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        for request_id in ids:
+            self._active.pop(request_id, None)
+
+    def places(self, model: LoadedModel) -> list[Place]:
+        """The running places of a model: first those taken, in order of arrival, then the free."""
+        stats = model.engine.stats()
+        taken = [
+            Place(self._active[name].prepared.request, self._active[name].num_decoded(name))
+            for name in stats.running_ids
+            if name in self._active
+        ]
+        return [*taken, *[Place()] * (stats.max_running - len(taken))]
+
+    # --- text ----------------------------------------------------------------------------------
+
+    async def tokenize(
+        self, model: LoadedModel, text: str, *, bos: bool, control: bool
+    ) -> list[TokenText]:
+        """The tokens of a text; arguments as of ``Tokenizer.encode``."""
+
+        def work() -> list[TokenText]:
+            tokenizer = model.tokenizer
+            ids = tokenizer.encode(text, control=control, bos=bos)
+            return [TokenText(token_id, tokenizer.token_bytes(token_id)) for token_id in ids]
+
+        return await self._in_pool(work)
+
+    async def detokenize(self, model: LoadedModel, token_ids: Sequence[int], *, param: str) -> str:
+        """The text of tokens, control tokens as their markers.
+
+        Raises:
+            InvalidRequestError: an id that is not in the vocabulary; ``param`` is the field's name.
+        """
+
+        def work() -> str:
+            require_token_ids(token_ids, model.vocab_size, param=param)
+            return model.tokenizer.decode(token_ids, skip_control=False)
+
+        return await self._in_pool(work)
 
     def cached_prefix_len(self, model: LoadedModel, prompt_ids: Sequence[int]) -> int:
         """Tokens of this prompt that the prefix cache would give now."""
@@ -180,16 +260,6 @@ class Service:
             self._grace.cancel()
 
     # --- inside --------------------------------------------------------------------------------
-
-    async def _resolve(self, name: str | None) -> str:
-        current = self._slot.current
-        if current is None:
-            self.health()
-            raise LoadingError("No model is loaded yet; try again shortly.")
-        known = {current.model_id, *self._served_names}
-        if name is None or name in known or "*" in self._served_names:
-            return current.model_id
-        return await self._in_pool(lambda: self._library.resolve(name))
 
     async def _exchange(self, old: LoadedModel | None, model_id: str) -> LoadedModel:
         try:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flm.text.bound import TextBound
+
 _OPEN = "\U000f5e1a"
 _CLOSE = "\U000f5e1b"
 
@@ -37,7 +39,8 @@ class Backend:
 
     ``pieces`` has the bytes of every token id. ``control`` maps ids to marker texts. ``defined``
     are the texts of added tokens that are no control tokens: they always match. A text begins
-    with a space of the tokenizer's own making when ``has_space_prefix``.
+    with a space of the tokenizer's own making when ``has_space_prefix``. ``bound``
+    says how few tokens a text can have; None: nothing is known.
     """
 
     encoder: Any
@@ -46,6 +49,7 @@ class Backend:
     control: Mapping[int, str]
     defined: tuple[str, ...]
     has_space_prefix: bool
+    bound: TextBound | None = None
 
 
 def longest_first(texts: Iterable[str]) -> re.Pattern[str] | None:

@@ -95,6 +95,11 @@ class OutputPipeline:
     # --- text ----------------------------------------------------------------------------------
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the text, if one did."""
+        return self._matcher.matched
+
+    @property
     def _num_settled(self) -> int:
         """Output characters that nothing can take back."""
         return self._num_parsed - len(self._matcher.held)

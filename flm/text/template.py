@@ -1,7 +1,7 @@
 """Chat messages to a prompt: the model's own template, with text in a message kept text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,17 @@ import jinja2.meta
 
 from flm.errors import InvalidRequestError
 from flm.log import logger
+from flm.text.abilities import Abilities, probe
 from flm.text.continuation import continued
+from flm.text.history import (
+    fold_late_system,
+    fold_results,
+    has_calls,
+    split_calls,
+    split_text,
+    with_calls_as_text,
+    with_results_as_text,
+)
 from flm.text.jinja import TemplateRefusalError, compile_template, environment, run
 from flm.text.messages import (
     Message,
@@ -29,9 +39,9 @@ from flm.text.provenance import (
     name_markers,
     template_names,
 )
+from flm.text.thinking import thinking_switch
 from flm.text.tokenizer import Tokenizer, check_text
-from flm.text.tool_prompt import has_calls, with_calls_as_text, with_tools_described
-from flm.types import TokenizerData
+from flm.text.tool_prompt import with_tools_described
 
 CHATML = (
     "{% for message in messages %}"
@@ -46,7 +56,15 @@ PLAIN = (
 )
 """Used for any other model without a template."""
 _OWN_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+TextCheck = Callable[[str], None]
 _UNRENDERABLE = (TemplateRefusalError, InvalidRequestError)
+_ADJUSTMENTS: tuple[Callable[[Sequence[Message]], list[Message]], ...] = (
+    with_short_ids,
+    fold_late_system,
+    lambda messages: fold_late_system(with_short_ids(messages)),
+    fold_system,
+    lambda messages: fold_system(with_short_ids(messages)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +109,10 @@ class _Shading:
         return self.shade.lift(self.shaded)
 
 
+def _accept(_text: str) -> None:
+    """Refuse nothing."""
+
+
 class ChatTemplate:
     """A model's chat template. Immutable; may be used from several threads at once.
 
@@ -119,20 +141,15 @@ class ChatTemplate:
         templates = {self._main, self._with_tools}
         self.variables = frozenset().union(*(template.variables for template in templates))
 
-    @classmethod
-    def from_data(cls, data: TokenizerData, tokenizer: Tokenizer) -> "ChatTemplate":
-        """The templates that a model's files carry.
-
-        Raises:
-            ModelFileError: a template's text cannot be read.
-        """
-        return cls(data.chat_template, tokenizer, named=data.named_templates)
+    @property
+    def thinking_switch(self) -> str:
+        """The template's variable that turns thinking on and off."""
+        return thinking_switch(self.source)
 
     @property
     def tool_dialect(self) -> ToolDialect:
         """How the model writes tool calls. Hermes, when its template knows no tools."""
-        template = self._with_tools
-        return detect_tool_dialect(template.source) if template.knows_tools else "hermes"
+        return self._with_tools.dialect
 
     def render(
         self,
@@ -141,12 +158,13 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] = (),
         add_generation_prompt: bool = True,
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt of ``messages``.
 
         It begins with BOS if the template writes one, as in transformers; the default templates
         leave that to the tokenizer's own wish. Tools, calls and results are written as text where
-        the template knows none.
+        the template knows none. ``check`` may refuse the text before it is tokenised.
 
         Raises:
             InvalidRequestError: the messages are malformed or the template refuses them.
@@ -154,7 +172,7 @@ class ChatTemplate:
         inputs = _Inputs(
             normalise(messages), list(tools), _variables(kwargs), add_generation_prompt
         )
-        return self._prompt(self._render(inputs))
+        return self._prompt(self._render(inputs), check)
 
     def render_continued(
         self,
@@ -162,6 +180,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         kwargs: Mapping[str, Any] | None = None,
+        check: TextCheck = _accept,
     ) -> RenderedPrompt:
         """The prompt that goes on where the text of the last message ends (see continuation.py).
 
@@ -175,23 +194,19 @@ class ChatTemplate:
                 _Inputs(list(messages), list(tools), variables, add_generation_prompt)
             )
 
-        return self._prompt(continued(render, normalise(messages)))
+        return self._prompt(continued(render, normalise(messages)), check)
 
     def _render(self, inputs: _Inputs) -> str:
         template = self._with_tools if inputs.tools else self._main
-        messages = inputs.messages
-        if has_calls(messages) and not (template.knows_calls or template.knows_tools):
-            messages = with_calls_as_text(messages)
-        if inputs.tools and not template.knows_tools:
-            messages = with_tools_described(messages, inputs.tools)
-            return template.render(replace(inputs, messages=messages, tools=[]))
-        return template.render(replace(inputs, messages=messages))
+        return template.render(inputs)
 
-    def _prompt(self, private: str) -> RenderedPrompt:
+    def _prompt(self, private: str, check: TextCheck) -> RenderedPrompt:
+        text = self._tokenizer.to_public(private)
+        check(text)
         ids = self._tokenizer.encode_private(private)
         if self.is_default:
             ids = self._tokenizer.with_bos(ids)
-        return RenderedPrompt(self._tokenizer.to_public(private), tuple(ids))
+        return RenderedPrompt(text, tuple(ids))
 
 
 class _Template:
@@ -209,19 +224,47 @@ class _Template:
     def render(self, inputs: _Inputs) -> str:
         """The text in which control tokens stand under their private names.
 
-        What a template refuses is tried in the forms that it may accept: without a system role,
+        What a template leaves out is put where it shows it; what it refuses is tried in the forms
+        that it may accept: with a later system text in the user's turn, without a system role,
         with short ids of calls.
         """
-        if self._wants_text_arguments and any("tool_calls" in m for m in inputs.messages):
-            inputs = replace(inputs, messages=with_string_arguments(inputs.messages))
+        messages = self._shown(inputs.messages, has_tools=bool(inputs.tools))
+        if inputs.tools and not self._abilities.tools:
+            messages = with_tools_described(messages, inputs.tools)
+            inputs = replace(inputs, tools=[])
+        inputs = replace(inputs, messages=messages)
         try:
             return self._render(inputs)
         except TemplateRefusalError as refusal:
             return self._render_adjusted(inputs, refusal)
 
+    def _shown(self, messages: list[Message], *, has_tools: bool) -> list[Message]:
+        """``messages`` in a form in which the template leaves nothing out."""
+        can = self._abilities
+        if not can.system:
+            messages = fold_system(messages)
+        elif not can.late_system:
+            messages = fold_late_system(messages)
+        if not has_calls(messages):
+            return messages
+        if not can.calls or (has_tools and not can.tools):
+            shows_results = can.tools and can.results
+            return with_calls_as_text(
+                messages, self.dialect, self._tokenizer.to_private, results=not shows_results
+            )
+        if can.text_apart:
+            messages = split_text(messages)
+        if not can.many_calls:
+            messages = split_calls(messages)
+        if can.responses:
+            messages = fold_results(messages)
+        elif not can.results:
+            messages = with_results_as_text(messages)
+        return with_string_arguments(messages) if can.text_arguments else messages
+
     def _render_adjusted(self, inputs: _Inputs, refusal: TemplateRefusalError) -> str:
         tried = [inputs.messages]
-        for adjust in (with_short_ids, fold_system, lambda m: fold_system(with_short_ids(m))):
+        for adjust in _ADJUSTMENTS:
             messages = adjust(inputs.messages)
             if messages in tried:
                 continue
@@ -302,49 +345,25 @@ class _Template:
     def _private_markers(self) -> dict[str, str]:
         return {name: self._tokenizer.to_private(text) for name, text in self._markers.items()}
 
-    # --- tools ---------------------------------------------------------------------------------
+    # --- what it shows -------------------------------------------------------------------------
 
     @cached_property
-    def knows_tools(self) -> bool:
-        """True when the template shows the tools of a request to the model."""
-        function = {"name": "probe_name", "description": "probe", "parameters": {}}
-        user: Message = {"role": "user", "content": "probe"}
-        system: Message = {"role": "system", "content": "probe"}
-        for messages in ([user], [system, user]):
-            inputs = _Inputs(messages, [{"type": "function", "function": function}], {}, True)
+    def dialect(self) -> ToolDialect:
+        """How the model writes calls: as its template has them, or as it is told to."""
+        found = detect_tool_dialect(self.source)
+        # Harmony is how such a model writes everything, not calls alone.
+        return found if found == "harmony" or self._abilities.tools else "hermes"
+
+    @cached_property
+    def _abilities(self) -> Abilities:
+        def render(messages: Sequence[Message], tools: Sequence[Any]) -> str | None:
+            inputs = _Inputs(list(messages), list(tools), {}, add_generation_prompt=False)
             try:
-                if "probe_name" in self._run(self._compiled, inputs, self._markers):
-                    return True
+                return self._run(self._compiled, inputs, self._markers)
             except _UNRENDERABLE:
-                continue
-        return False
+                return None
 
-    @cached_property
-    def knows_calls(self) -> bool:
-        """True when the template shows the calls of earlier turns."""
-        probes = (self._probe({"probe": "value"}), self._probe('{"probe": "value"}'))
-        return any(text is not None and "value" in text for text in probes)
-
-    @cached_property
-    def _wants_text_arguments(self) -> bool:
-        """True when the template prints arguments as they are, so that they must be JSON text."""
-        as_object = self._probe({"probe": "value"})
-        if as_object is None:
-            return self._probe('{"probe": "value"}') is not None
-        return "'probe'" in as_object
-
-    def _probe(self, arguments: Any) -> str | None:
-        call = {"id": "probe0000", "type": "function"}
-        function = {"name": "probe_name", "arguments": arguments}
-        messages: list[Message] = [
-            {"role": "user", "content": "probe"},
-            {"role": "assistant", "content": "", "tool_calls": [{**call, "function": function}]},
-        ]
-        inputs = _Inputs(messages, [], {}, add_generation_prompt=False)
-        try:
-            return self._run(self._compiled, inputs, self._markers)
-        except _UNRENDERABLE:
-            return None
+        return probe(render)
 
 
 def _inseparable(markers: Sequence[str]) -> InvalidRequestError:

@@ -9,10 +9,22 @@ from flm.text.parsers import detect_reasoning
 from flm.text.parsers.styles import HARMONY
 from flm.types import ThinkMode
 
+SWITCHES = ("enable_thinking", "thinking")
+"""The names that templates have for the switch, the usual one first."""
+
+
+@cache
+def thinking_switch(template_source: str) -> str:
+    """The variable that turns thinking on and off; the usual one where none does."""
+    return next(
+        (name for name in SWITCHES if _acts(template_source, name)),
+        SWITCHES[0],
+    )
+
 
 @cache
 def probe_thinking(template_source: str) -> ThinkMode:
-    """What the switch ``enable_thinking`` does to the prompt.
+    """What the switch does to the prompt.
 
     It changes the prompt: the model thinks or not as it says, and without it as the prompt without
     it shows. It changes nothing and the prompt opens a reasoning block: the model always thinks.
@@ -23,13 +35,19 @@ def probe_thinking(template_source: str) -> ThinkMode:
         return "none"
     if style == HARMONY:
         return "always"
-    on = _prompt(template_source, {"enable_thinking": True})
-    off = _prompt(template_source, {"enable_thinking": False})
+    switch = thinking_switch(template_source)
+    on = _prompt(template_source, {switch: True})
+    off = _prompt(template_source, {switch: False})
     if on is None or off is None:
         return "none"
     if on == off:
         return "always" if on.rstrip().endswith(style.open_tag) else "none"
     return "off" if _prompt(template_source, {}) == off else "on"
+
+
+def _acts(template_source: str, name: str) -> bool:
+    on = _prompt(template_source, {name: True})
+    return on is not None and on != _prompt(template_source, {name: False})
 
 
 def reads_effort(template_source: str) -> bool:

@@ -1,6 +1,6 @@
 """Text to token ids and back, for any model file the project reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from flm.errors import InvalidRequestError, ModelFileError
 from flm.text.backend import Backend, longest_first
@@ -63,6 +63,12 @@ class Tokenizer:
         """
         ids = self.encode_private(self.to_private(text) if control else text)
         return self.with_bos(ids) if bos else ids
+
+    def min_tokens(self, text: str) -> int:
+        """At least so many tokens ``text`` has, known without tokenising it; 0 where nothing is
+        known."""
+        bound = self._backend.bound
+        return 0 if bound is None else bound.min_tokens(text)
 
     def with_bos(self, ids: list[int]) -> list[int]:
         """``ids`` with BOS before them, where the tokenizer wants one and it is not there yet."""
@@ -137,20 +143,6 @@ class Tokenizer:
         kept = (i for i in token_ids if not (skip_control and i in self.control_ids))
         text = b"".join(map(self.token_bytes, kept)).decode("utf-8", "replace")
         return text.removeprefix(" ") if self.has_space_prefix else text
-
-    def check_ids(self, token_ids: Sequence[int], *, param: str) -> None:
-        """Refuse ids that are not in the vocabulary.
-
-        Raises:
-            InvalidRequestError: naming the first wrong id and the field it came in.
-        """
-        wrong = next((i for i in token_ids if not 0 <= i < self.vocab_size), None)
-        if wrong is not None:
-            raise InvalidRequestError(
-                f"Token id {wrong} is not in the vocabulary; ids run from 0 to "
-                f"{self.vocab_size - 1}.",
-                param=param,
-            )
 
     @property
     def markers(self) -> Mapping[str, int]:

@@ -7,6 +7,7 @@ from tokenizers.models import BPE
 
 from flm.errors import ModelFileError
 from flm.text.backend import Backend, PrivateNames, looks_like_marker
+from flm.text.bound import TextBound, longest_token, text_bound
 from flm.text.bytelevel import to_bytes
 from flm.text.pretokenizers import pre_tokenizer
 from flm.types import GGUFVocab, TokenizerData
@@ -59,14 +60,22 @@ class _Builder:
         )
         defined = [self.vocab.tokens[token_id] for token_id in self._defined_ids()]
         encoder.add_tokens([AddedToken(text, normalized=False) for text in defined])
+        pieces = tuple(self._piece(token_id) for token_id in range(len(self.vocab.tokens)))
         return Backend(
             encoder=encoder,
             names=self.names,
-            pieces=tuple(self._piece(token_id) for token_id in range(len(self.vocab.tokens))),
+            pieces=pieces,
             control=self.control,
             defined=tuple(defined),
             has_space_prefix=not self.is_byte_level and self._adds_space,
+            bound=self._bound(pieces),
         )
+
+    def _bound(self, pieces: Sequence[bytes]) -> TextBound | None:
+        texts = self.vocab.tokens
+        unused = (text for text, kind in zip(texts, self.types, strict=True) if kind == _UNUSED)
+        longest = longest_token(pieces, unused)
+        return text_bound(texts, longest, is_byte_level=self.is_byte_level)
 
     # --- kinds of tokens -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from flm.errors import ModelFileError
 from flm.text.backend import Backend, PrivateNames, looks_like_marker
+from flm.text.bound import json_bound
 from flm.text.bytelevel import to_bytes
 from flm.text.vocab_gguf import byte_piece
 from flm.types import TokenizerData
@@ -49,6 +50,7 @@ class _Builder:
     def build(self) -> Backend:
         self._rename()
         piece = _piece_reader(self.document)
+        pieces = tuple(self._piece(i, piece) for i in range(max(self.texts, default=-1) + 1))
         # The service adds BOS itself, and a prompt is never cut or padded in silence.
         self.document.update(post_processor=None, truncation=None, padding=None)
         encoder = Tokenizer.from_str(orjson.dumps(self.document).decode())
@@ -58,10 +60,19 @@ class _Builder:
         return Backend(
             encoder=encoder,
             names=self.names,
-            pieces=tuple(self._piece(i, piece) for i in range(max(self.texts, default=-1) + 1)),
+            pieces=pieces,
             control=self.control,
             defined=tuple(self.defined.values()),
             has_space_prefix=_strips_space(self.document.get("decoder")),
+            bound=json_bound(
+                self.document,
+                {
+                    "normalizer": _steps(self.document.get("normalizer"), "normalizers"),
+                    "pre_tokenizer": _steps(self.document.get("pre_tokenizer"), "pretokenizers"),
+                },
+                self.texts.values(),
+                pieces,
+            ),
         )
 
     def _is_control(self, token: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from flm.config import ServeConfig
 from flm.errors import ModelFileError, ModelNotFoundError
 from flm.log import logger
-from flm.models.files import open_model
+from flm.models.files import Fingerprint, fingerprint, open_model
 from flm.models.store import ModelStore, ResolvedModel
 from flm.service.models import LoadedModel, ModelInfo
 from flm.text.grammar import Sandbox
@@ -32,6 +32,7 @@ class Library:
         self._store = store
         self._default = store.resolve(config.model)
         self._sandbox = Sandbox()
+        self._listed: dict[str, tuple[Fingerprint, ModelInfo]] = {}
 
     @property
     def default_id(self) -> str:
@@ -102,12 +103,19 @@ class Library:
                 yield self._store.resolve_installed(model.name)
 
     def _infos(self) -> Iterator[ModelInfo]:
-
         for model in self._usable():
             try:
-                yield self._opened(model).info()
+                yield self._info(model)
             except ModelFileError as error:
                 logger.warning("%s is left out of the list: %s", model.name, error)
+
+    def _info(self, model: ResolvedModel) -> ModelInfo:
+        """What was found when the model's files were last opened, while they are the same."""
+        seen = fingerprint(model.path)
+        listed = self._listed.get(model.name)
+        if listed is None or listed[0] != seen:
+            listed = self._listed[model.name] = (seen, self._opened(model).info())
+        return listed[1]
 
 
 def _quoted(name: str) -> str:

@@ -84,6 +84,7 @@ class Opened:
             vocab_size=None,
             reasons=self.think != "none",
             defaults=self.defaults(),
+            path=str(self.model.path),
         )
 
     @property

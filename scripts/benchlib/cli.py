@@ -15,7 +15,7 @@ from benchlib.measure import Plan, run
 from benchlib.prompts import Prompts
 from benchlib.report import as_json, table
 from benchlib.targets import Recipe, flm_recipe, llama_recipe, transformers_recipe, url_recipe
-from flm.cli.serve import pull_if_missing
+from flm.cli.serve import pull, require_known
 from flm.config import DEFAULT_MODEL
 from flm.errors import FlmError
 from flm.models.store import open_store
@@ -74,7 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
 def _gguf_of(model: str) -> Path:
     """The file of an installed model, which is fetched first where it is missing."""
     store = open_store()
-    pull_if_missing(store, model)
+    if require_known(store, model):
+        pull(store, model)
     path = store.resolve(model).path
     if path.suffix != ".gguf":
         raise BenchError(f"{model} is no GGUF file; llama-server and transformers need one here.")

@@ -28,9 +28,17 @@ class Server:
         self.health = health
         self.bodies = []
 
+    def model(self, name):
+        if name in ("tiny:1m", "org/tiny:a b.gguf"):
+            return httpx.Response(200, json={"id": name})
+        error = {"message": f"No model {name!r}. Available: tiny:1m."}
+        return httpx.Response(404, json={"error": error})
+
     def __call__(self, request):
         if request.url.path == "/health":
             return httpx.Response(self.health, json={"status": "ok"})
+        if request.url.path.startswith("/v1/models/"):
+            return self.model(request.url.path.removeprefix("/v1/models/"))
         self.bodies.append(json.loads(request.content))
         reply = self.replies.pop(0)
         return reply if isinstance(reply, httpx.Response) else httpx.Response(200, text=reply)
@@ -206,3 +214,29 @@ def test_a_reply_in_many_small_chunks():
     repl = Repl(client(lambda request: httpx.Response(200, content=chunks())))
     repl.ask("Hi")
     assert repl.messages[-1]["content"] == "Hello"
+
+
+@pytest.mark.parametrize("name", ["tiny:1m", "org/tiny:a b.gguf", None])
+def test_the_model_is_looked_for_before_anything_is_said(name):
+    client(Server(), name).require_model()
+
+
+@pytest.mark.parametrize("name", ["tiny:2m", "", "?", "#x"])
+def test_an_unknown_model_is_told_at_once(name):
+    with pytest.raises(InvalidRequestError, match="Available: tiny:1m"):
+        client(Server(), name).require_model()
+
+
+def test_a_connection_that_breaks_at_the_model():
+    def broken(request):
+        raise httpx.ReadError("reset")
+
+    with pytest.raises(UnavailableError, match="broke"):
+        client(broken, "tiny:1m").require_model()
+
+
+def test_help_speaks_of_the_server_and_not_of_listening():
+    out = " ".join(invoke("run", "--help").out.split())
+    assert "Address of the server." in out
+    assert "Port of the server." in out
+    assert "isten" not in out

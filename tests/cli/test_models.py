@@ -97,6 +97,14 @@ def test_the_life_of_a_model(tiny):
     assert invoke("check", "tiny").code == 1
 
 
+@pytest.mark.parametrize("path", ["./here.gguf", "/somewhere", "~/model"])
+def test_a_path_cannot_be_checked(tiny, path):
+    outcome = invoke("check", path)
+    assert outcome.code == 1
+    assert f"{path} is a path on this machine" in outcome.err
+    assert "flm list" in outcome.err
+
+
 def test_check_says_which_file_is_wrong_and_what_to_do(tiny):
     invoke("pull", "tiny:2m")
     (tiny.root / "tiny--2m" / "config.json").write_bytes(b"[]")

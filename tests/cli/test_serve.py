@@ -193,3 +193,12 @@ def test_the_servers_exit_code_is_the_programs(tiny, monkeypatch):
     host.run_server = lambda config: 3  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flm.cli.host", host)
     assert invoke("serve", "tiny", "--port", "0").code == 3
+
+
+@pytest.mark.parametrize("model", ["nothing:1b", "./nothing.gguf", "/nowhere/at/all"])
+def test_an_unknown_model_is_told_before_a_port_in_use(served, busy_port, model):
+    outcome = invoke("serve", model, "--port", str(busy_port))
+    assert outcome.code == 1
+    assert model.removeprefix("./") in outcome.err
+    assert "in use" not in outcome.err
+    assert served == []

@@ -158,6 +158,7 @@ def test_any_name_where_a_star_is_served(tiny_model: Path, store: Path) -> None:
     with running_app(config, store) as app, app.client() as client:
         told = whole(client, **BODY)
         assert whole(client, **BODY, model="anything at all").choices == told.choices
+        assert client.get("/v1/models/anything at all").json()["id"] == app.model.model_id
 
 
 def test_a_damaged_model_is_an_error_for_who_asked_and_for_nobody_else(

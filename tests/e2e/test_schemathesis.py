@@ -17,6 +17,13 @@ OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions/plan"),
     ("POST", "/v1/completions/plan"),
+    ("POST", "/completion"),
+    ("POST", "/completions"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("POST", "/apply-template"),
+    ("GET", "/props"),
+    ("GET", "/slots"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model_id}"),
     ("GET", "/v1/settings"),
@@ -66,6 +73,7 @@ def bounded(body: dict[str, Any]) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 4:
         body["max_tokens"] = 2
     body.pop("max_completion_tokens", None)
+    body.pop("n_predict", None)
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)

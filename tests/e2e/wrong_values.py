@@ -43,6 +43,7 @@ COMMON_WRONG: dict[str, list[Any]] = {
         {"05": 1},
     ],
     **dict.fromkeys(("ignore_eos", "stream", "return_token_ids", "cache_prompt", "store"), NO_BOOL),
+    **dict.fromkeys(("return_timings", "timings_per_token", "return_progress"), NO_BOOL),
     "stream_options": [*NO_OBJECT, {"include_usage": 1}, {"include_usage": "yes"}],
     "adaptations": [*NO_STRING, "loud", "", "NOTE"],
     "metadata": NO_OBJECT,

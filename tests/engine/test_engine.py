@@ -2,6 +2,7 @@
 
 import logging
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -94,6 +95,14 @@ def test_the_log_has_one_line_per_chunk(caplog: pytest.LogCaptureFixture) -> Non
     ]
 
 
+def test_a_line_knows_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine(chunk_len=64)
+    with caplog.at_level(logging.INFO, logger="flm"):
+        run(engine, request("a", prompt(100)))
+        run(engine, request("b", [1]))
+    assert [record.__dict__["request_id"] for record in caplog.records] == ["a", "a", "b"]
+
+
 def test_a_line_stands_at_the_start_of_its_chunk(caplog: pytest.LogCaptureFixture) -> None:
     engine = make_engine(chunk_len=64, slice_len=16)
     engine.submit(request("a", prompt(100)))
@@ -159,9 +168,30 @@ def test_durations_run_from_submission_to_first_to_last_token() -> None:
     engine = make_engine()
     engine._clock = engine.scheduler._clock = lambda: float(next(ticks))
     reply = run(engine, request("a", prompt(40), max_new_tokens=4))["a"]
-    # Submitted at 0; three slices settle at 1, 2 and 3, three decode steps at 4, 5 and 6.
-    assert reply.finished.prefill_duration == 3.0
+    # Submitted at 0 and started at 1; three slices settle at 2, 3 and 4, three decode steps at 5,
+    # 6 and 7.
+    assert reply.finished.waiting_duration == 1.0
+    assert reply.finished.prefill_duration == 4.0
+    assert reply.read is not None
+    assert reply.read.duration == 3.0
     assert reply.finished.decoding_duration == 3.0
+
+
+def test_progress_is_told_for_every_slice_to_those_who_ask() -> None:
+    ticks = iter(range(1000))
+    engine = make_engine()
+    run(engine, request("first", prompt(12)))
+    engine._clock = engine.scheduler._clock = lambda: float(next(ticks))
+    replies = run(
+        engine,
+        request("a", prompt(40), report_progress=True, max_new_tokens=2),
+        request("b", prompt(40, seed=5), max_new_tokens=2),
+    )
+    told = replies["a"].progress
+    assert (told[0].cached_tokens, told[0].read_tokens) == (12, 28)
+    assert told[-1].read_tokens == 40
+    assert all(one.duration < other.duration for one, other in pairwise(told))
+    assert replies["b"].progress == []
 
 
 # --- abort -------------------------------------------------------------------------------------

@@ -42,14 +42,14 @@ def test_what_was_found_at_the_first_admission_is_what_is_reported() -> None:
     found = sequence()
     lease = cache.open(found.token_ids)
     cache.reserve(lease, 3)
-    found.admit(lease)
+    found.admit(lease, 1.0)
     assert found.is_prefilling
     assert (found.num_cached, found.prefill.remaining) == (0, 3)
     cache.commit(lease, found.token_ids, 3, prompt_len=3)
     cache.release(lease)
     found.suspend()
     assert not found.is_prefilling
-    found.admit(cache.open(found.token_ids))
+    found.admit(cache.open(found.token_ids), 2.0)
     assert (found.num_computed, found.num_cached) == (2, 0)
 
 

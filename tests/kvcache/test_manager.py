@@ -221,6 +221,41 @@ def test_the_first_writers_bit_stays() -> None:
     assert len(cache.last_generated_run(cache.open([*tokens, 0]), None)) == 0
 
 
+@pytest.mark.parametrize("num_tokens", [9, 11, 12])
+def test_the_run_goes_on_in_the_ending(num_tokens: int) -> None:
+    cache = KVCacheManager(8, SIZE)
+    tokens = list(range(num_tokens))
+    lease = cache.open(tokens)
+    assert cache.reserve(lease, num_tokens - 1)
+    # The last token was sampled, and never computed.
+    cache.commit(lease, tokens, num_tokens - 1, prompt_len=6)
+    cache.note_ending(lease, tokens, prompt_len=6)
+    cache.release(lease)
+    follow_up = cache.open([*tokens, 50, 51])
+    assert follow_up.num_cached == 8
+    assert cache.last_generated_run(follow_up, None) == range(6, num_tokens)
+    assert cache.last_generated_run(follow_up, 2) == range(num_tokens - 2, num_tokens)
+    # Computed again as a prompt, they stay what they were.
+    assert cache.reserve(follow_up, num_tokens + 2)
+    cache.commit(follow_up, [*tokens, 50, 51], num_tokens + 2, prompt_len=num_tokens + 2)
+    cache.note_ending(follow_up, [*tokens, 50, 51], prompt_len=num_tokens + 2)
+    cache.release(follow_up)
+    again = cache.open([*tokens, 50, 51, 52, 53])
+    assert cache.last_generated_run(again, None) == range(6, num_tokens)
+    cache.check_integrity()
+
+
+def test_who_shares_nothing_leaves_no_ending() -> None:
+    cache = KVCacheManager(8, SIZE)
+    tokens = list(range(6))
+    cache.release(computed(cache, tokens[:4]))
+    lease = cache.open(tokens, shares=False)
+    assert cache.reserve(lease, 6)
+    cache.note_ending(lease, tokens, prompt_len=4)
+    cache.release(lease)
+    assert cache.open([*tokens, 9]).ending.length == 0
+
+
 def test_integrity_sees_a_stolen_block() -> None:
     cache = KVCacheManager(4, SIZE)
     lease = computed(cache, list(range(9)))
@@ -279,6 +314,10 @@ class CacheMachine(RuleBasedStateMachine):
     def commit(self, lease: Lease, share: float, prompt_len: int) -> None:
         tokens = self.tokens[lease]
         self.cache.commit(lease, tokens, int(share * len(tokens)), prompt_len=prompt_len)
+
+    @rule(lease=leases, prompt_len=st.integers(0, 12))
+    def note_ending(self, lease: Lease, prompt_len: int) -> None:
+        self.cache.note_ending(lease, self.tokens[lease], prompt_len=prompt_len)
 
     @rule(lease=consumes(leases))
     def release(self, lease: Lease) -> None:

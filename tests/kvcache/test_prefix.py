@@ -1,6 +1,6 @@
 import pytest
 
-from flm.kvcache.prefix import NO_PARENT, PrefixIndex
+from flm.kvcache.prefix import MAX_ENDINGS, NO_PARENT, PrefixIndex
 
 
 def chain() -> PrefixIndex:
@@ -75,4 +75,38 @@ def test_integrity_sees_a_lost_parent_and_a_wrong_count() -> None:
     index[5].num_children = 2
     index[6].parent = 9
     with pytest.raises(AssertionError, match="lost its parent"):
+        index.check_integrity()
+
+
+def test_an_ending_is_found_by_the_tokens_it_shares() -> None:
+    index = PrefixIndex(4)
+    index.insert(0, parent=NO_PARENT, token_ids=(1, 2, 3, 4), generated=0)
+    index.note_ending(0, (5, 6, 7), 0b110)
+    index.note_ending(0, (5, 9), 0b10)
+    assert index.find_ending(0, (5, 6, 7, 8)) == (3, 0b110)
+    assert index.find_ending(0, [5, 6, 1]) == (2, 0b10)
+    assert index.find_ending(0, (5, 9, 9)) == (2, 0b10)
+    assert index.find_ending(0, (9,)) == index.find_ending(0, ()) == (0, 0)
+    # Who wrote it first decides.
+    index.note_ending(0, (5, 6, 7), 0b001)
+    assert index.find_ending(0, (5, 6, 7)) == (3, 0b110)
+    index.check_integrity()
+
+
+def test_the_oldest_endings_are_forgotten() -> None:
+    index = PrefixIndex(4)
+    index.insert(0, parent=NO_PARENT, token_ids=(1, 2, 3, 4), generated=0)
+    for token_id in range(MAX_ENDINGS + 1):
+        index.note_ending(0, (token_id,), 1)
+    assert index.find_ending(0, (0,)).length == 0
+    assert index.find_ending(0, (1,)).length == 1
+    index.check_integrity()
+
+
+@pytest.mark.parametrize("wrong", [{(): 0}, {(1, 2, 3, 4, 5): 0}, {(1,): 2}])
+def test_integrity_sees_a_wrong_ending(wrong: dict[tuple[int, ...], int]) -> None:
+    index = PrefixIndex(4)
+    index.insert(0, parent=NO_PARENT, token_ids=(1, 2, 3, 4), generated=0)
+    index[0].endings.update(wrong)
+    with pytest.raises(AssertionError, match="wrong length"):
         index.check_integrity()

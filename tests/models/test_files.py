@@ -10,7 +10,7 @@ import pytest
 
 from flm.errors import ModelFileError
 from flm.models.config import FactorScaling, Llama3Scaling
-from flm.models.files import open_model
+from flm.models.files import fingerprint, open_model
 from tests.support.tiny import (
     CHATML,
     LLAMA3_SCALING,
@@ -213,10 +213,25 @@ def test_generation_config_is_optional(tmp_path: Path) -> None:
 def test_opening_needs_no_torch(tmp_path: Path) -> None:
     paths = [tiny_folder(tmp_path / "f"), tiny_gguf(tmp_path / "m.gguf")]
     code = (
-        "import sys, json, pathlib; from flm.models.files import open_model\n"
+        "import sys, json, pathlib; from flm.models.files import fingerprint, open_model\n"
         "for path in sys.argv[1:]: open_model(pathlib.Path(path))\n"
         "print(json.dumps([name in sys.modules for name in ('torch', 'transformers')]))"
     )
     command = [sys.executable, "-c", code, *map(str, paths)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(result.stdout) == [False, False]
+
+
+def test_a_fingerprint_shows_every_change_of_a_models_files(tmp_path: Path) -> None:
+    for name in ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "other.gguf"):
+        (tmp_path / name).write_bytes(b"x")
+    split = fingerprint(tmp_path / "m-00001-of-00002.gguf")
+    assert [Path(name).name[:7] for name, _, _ in split] == ["m-00001", "m-00002"]
+    (tmp_path / "m-00002-of-00002.gguf").write_bytes(b"xy")
+    assert fingerprint(tmp_path / "m-00001-of-00002.gguf") != split
+    whole = fingerprint(tmp_path)
+    assert len(whole) == 3
+    os.utime(tmp_path / "other.gguf", ns=(5, 5))
+    assert fingerprint(tmp_path) != whole
+    assert fingerprint(tmp_path / "other.gguf") == ((str(tmp_path / "other.gguf"), 5, 1),)
+    assert fingerprint(tmp_path / "none") == ()

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from flm.sampling.batch import Sampled
-from flm.sampling.logprobs import LOWEST, token_logprobs
+from flm.sampling.logprobs import token_logprobs
+from flm.types import LOWEST_LOGPROB
 from tests.sampling.rows import logits
 
 
@@ -49,11 +50,11 @@ def test_no_alternatives_more_than_there_are_and_no_rows() -> None:
 
 def test_what_cannot_be_said_as_a_logarithm_has_the_lowest_value() -> None:
     assert token_logprobs(logits(0.0, -math.inf), [1], 2) == [
-        Sampled(1, LOWEST, ((0, 0.0), (1, LOWEST)))
+        Sampled(1, LOWEST_LOGPROB, ((0, 0.0), (1, LOWEST_LOGPROB)))
     ]
-    assert token_logprobs(logits(-3e38, 3e38), [0], 0) == [Sampled(0, LOWEST, ())]
+    assert token_logprobs(logits(-3e38, 3e38), [0], 0) == [Sampled(0, LOWEST_LOGPROB, ())]
     nothing = token_logprobs(logits(-math.inf, -math.inf), [0], 1)
-    assert nothing == [Sampled(0, LOWEST, ((0, LOWEST),))]
+    assert nothing == [Sampled(0, LOWEST_LOGPROB, ((0, LOWEST_LOGPROB),))]
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])

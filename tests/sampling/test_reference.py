@@ -12,9 +12,8 @@ from torch import Tensor
 
 from flm.sampling import pipeline
 from flm.sampling.batch import NO_TOKEN, SamplingRow
-from flm.sampling.logprobs import LOWEST
 from flm.sampling.pipeline import sample
-from flm.types import SamplingParams
+from flm.types import LOWEST_LOGPROB, SamplingParams
 from tests.sampling.rows import bits, params
 from tests.support.reference_sampler import LIMIT, Reference, logprobs, reference, shaped
 
@@ -102,7 +101,7 @@ def test_every_row_is_what_the_reference_says(max_bounded_k: int, case: Case) ->
     if expected.token_id is None or case.row.num_logprobs is None:
         assert (result.logprob, result.top) == (None, ())
         return
-    raw = [max(value, LOWEST) for value in logprobs(case.logits)]
+    raw = [max(value, LOWEST_LOGPROB) for value in logprobs(case.logits)]
     best = sorted(range(len(raw)), key=lambda token: (-case.logits[token], token))
     assert result.logprob == pytest.approx(raw[result.token_id], abs=1e-9, rel=1e-9)
     assert [token for token, _ in result.top] == best[: case.row.num_logprobs]

@@ -50,6 +50,13 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
         "/v1/chat/completions/plan",
         "/v1/completions",
         "/v1/completions/plan",
+        "/completion",
+        "/completions",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+        "/props",
+        "/slots",
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():

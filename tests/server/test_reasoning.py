@@ -91,3 +91,36 @@ async def test_an_inherited_think_that_does_not_act_is_not_told() -> None:
         assert records(await post(client))["think"]["applied"] is True
         assert records(await post(client, enable_thinking=False)) == {}
         assert records(await post(client, "/v1/completions")) == {}
+
+
+# --- a template with another name for the switch -----------------------------------------------
+
+
+def service_of_own_switch() -> FakeService:
+    info = FakeInfo(
+        "think:1b", reasons=True, thinking_switch="thinking", defaults=Settings(think=False)
+    )
+    return FakeService(infos=[info])
+
+
+@pytest.mark.parametrize(
+    ("given", "switch", "recorded"),
+    [
+        ({"thinking": True}, {"enable_thinking": True}, {}),
+        ({"enable_thinking": True}, {"enable_thinking": True}, {}),
+        (
+            {"enable_thinking": True, "thinking": False},
+            {"enable_thinking": True},
+            {"chat_template_kwargs.thinking": "substituted"},
+        ),
+        ({"thinking": "much"}, {"thinking": "much"}, {}),
+    ],
+)
+async def test_the_templates_own_name_acts_too(
+    given: dict[str, Any], switch: dict[str, Any], recorded: dict[str, str]
+) -> None:
+    service = service_of_own_switch()
+    async with in_process(ServerContext(service)) as client:
+        reply = await post(client, chat_template_kwargs=given)
+    assert service.requests[0].template_kwargs == switch
+    assert {name: entry["action"] for name, entry in records(reply).items()} == recorded

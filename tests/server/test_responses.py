@@ -1,7 +1,6 @@
 """Whole replies and streams say the same, in the shapes that clients know."""
 
 import json
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from flm.server.responses import (
 )
 from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply
 from flm.types import (
+    LOWEST_LOGPROB,
     ChoiceDone,
     Event,
     PromptEcho,
@@ -147,13 +147,13 @@ def test_offsets_point_into_the_text(text: str, cuts: list[int], start: int) -> 
     assert num_chars(entries) == len(text)
 
 
-def test_minus_infinity_and_partial_characters() -> None:
+def test_no_probability_and_partial_characters() -> None:
     entry = TokenLogprob(
         5,
         "\ufffd",
         b"\xf0\x9f",
-        -math.inf,
-        (TopLogprob(6, "\ufffd", b"\xf0", -1.0), TopLogprob(7, "a", b"a", -math.inf)),
+        LOWEST_LOGPROB,
+        (TopLogprob(6, "\ufffd", b"\xf0", -1.0), TopLogprob(7, "a", b"a", LOWEST_LOGPROB)),
     )
     delta = TextDelta(0, "", "content", (5,), (entry,))
     chat = ChunkedReply(head(with_logprobs=True), ChatDialect()).feed(delta)

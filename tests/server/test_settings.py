@@ -76,7 +76,7 @@ async def test_values_outside_are_ignored_and_told(
     assert RANGES[name].text in entry["reason"]
     assert dict(service.requests[-1].sent) == {}
     assert getattr(service.requests[-1].settings.sampling, name) == kept
-    assert f"{name} " in caplog.text
+    assert f"Warning: {reply.headers['x-request-id']}: {name} " in _as_logged(caplog)
 
 
 @pytest.mark.parametrize("name", [*SAMPLING_FIELDS, "seed"])
@@ -228,3 +228,7 @@ async def test_what_only_the_model_can_judge(
     assert reply.status_code in (400, 404)
     assert reply.json()["error"]["param"] == param
     assert service.num_leases == 0
+
+
+def _as_logged(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(f"{r.levelname.capitalize()}: {r.getMessage()}" for r in caplog.records)

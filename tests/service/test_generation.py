@@ -1,13 +1,21 @@
 """From engine events to reply events: order, stops, ends, failures and cancellation."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from flm.engine.protocol import EngineEvent, Failed, Finished, Logprobs, PromptRead, TokenOut
+from flm.engine.protocol import (
+    EngineEvent,
+    Failed,
+    Finished,
+    Logprobs,
+    PromptProgress,
+    PromptRead,
+    TokenOut,
+)
 from flm.errors import EngineDeadError
 from flm.service import Generation, Prepared
 from flm.service.requests import engine_requests
@@ -19,13 +27,16 @@ from flm.types import (
     Event,
     GenerationRequest,
     PromptEcho,
+    ReadProgress,
     RequestDone,
     Settings,
     TextDelta,
+    Timings,
 )
 from tests.support.vocabularies import byte_level_json, data_of
 
 pytestmark = pytest.mark.anyio
+T = TypeVar("T")
 TOKENIZER = Tokenizer.from_data(data_of(byte_level_json(), eos="<|im_end|>"))
 
 
@@ -74,16 +85,23 @@ class Model:
         return PlainParser()
 
 
-def make(**fields: Any) -> tuple[Model, Generation]:
+def make(
+    *,
+    prompt: str = "ab",
+    aside: Any = asyncio.to_thread,
+    on_end: Callable[[], None] = lambda: None,
+    **fields: Any,
+) -> tuple[Model, Generation]:
     model: Any = Model()
     request = GenerationRequest(
-        id="r", model="m", settings=Settings(), sent={}, prompts=("ab",), **fields
+        id="r", model="m", settings=Settings(), sent={}, prompts=(prompt,), **fields
     )
-    ids = tuple(TOKENIZER.encode("ab"))
+    ids = tuple(TOKENIZER.encode(prompt))
     prepared = Prepared(request, (ids,), None, (8,), (), fits=True)
     requests = engine_requests(model, prepared)
     snapshot = Snapshot(Settings(), ())
-    return model, Generation(model, prepared, requests, snapshot)
+    generation = Generation(model, prepared, requests, snapshot, aside=aside, on_end=on_end)
+    return model, generation
 
 
 def tokens(name: str, text: str) -> list[EngineEvent]:
@@ -126,12 +144,64 @@ async def test_a_stop_string_ends_the_choice_and_discards_later_tokens() -> None
     late = tokens("r-0", " never seen")
     events = await play(generation, [*first, *rest, *late, finished("r-0", "abort")])
     assert text_of(events) == "Hel"
-    assert [event for event in events if isinstance(event, ChoiceDone)] == [ChoiceDone(0, "stop")]
+    ends = [event for event in events if isinstance(event, ChoiceDone)]
+    assert ends == [ChoiceDone(0, "stop", "lo")]
     num_kept = len(first) + len(rest)
     assert model.engine.aborted == [("r-0", num_kept)]
     done = events[-1]
     assert isinstance(done, RequestDone)
     assert done.usage.completion_tokens == num_kept
+
+
+async def test_progress_and_timings_are_told_to_those_who_ask() -> None:
+    out = tokens("r-0", "Hello there")
+    script = [
+        PromptProgress("r-0", 1, 1, 0.5),
+        PromptProgress("r-0", 2, 1, 1.0),
+        PromptRead("r-0", 1, duration=1.0),
+        *out,
+        Finished("r-0", "stop", 2, len(out), 1, 1.5, 0.5, waiting_duration=0.25),
+    ]
+    _, generation = make(time_tokens=True, report_progress=True)
+    events = await play(generation, script)
+    assert events[:2] == [ReadProgress(0, 2, 1, 1, 0.5), ReadProgress(0, 2, 1, 2, 1.0)]
+    timed = [event.timings for event in events if isinstance(event, TextDelta) and event.timings]
+    assert [item.completion_tokens for item in timed] == list(range(1, len(out) + 1))
+    assert {(item.prefill_duration, item.cached_tokens) for item in timed} == {(1.0, 1)}
+    assert timed[0].decoding_duration == 0.0
+    done = events[-1]
+    assert isinstance(done, RequestDone)
+    assert done.choices == (done.usage.timings,) == (Timings(2, 1, 1.25, len(out), 0.5),)
+    _, generation = make()
+    events = await play(generation, script[2:])
+    assert not any(event.timings for event in events if isinstance(event, TextDelta))
+
+
+async def test_the_echo_of_a_long_prompt_is_made_aside() -> None:
+    places: list[str] = []
+
+    async def aside(work: Callable[[], T]) -> T:
+        places.append("aside")
+        return await asyncio.to_thread(work)
+
+    for length, expected in ((10, []), (3000, ["aside"])):
+        places.clear()
+        _, generation = make(prompt="a" * length, aside=aside, echo=True)
+        ids = generation.prompt_ids[0]
+        read = PromptRead("r-0", 0, (None, *[Logprobs(1, -1.0)] * (len(ids) - 1)))
+        events = await play(generation, [read, finished("r-0")])
+        echo = events[0]
+        assert isinstance(echo, PromptEcho)
+        assert (echo.text, len(echo.logprobs)) == ("a" * length, len(ids))
+        assert places == expected
+
+
+async def test_the_end_is_told_once() -> None:
+    ends: list[int] = []
+    _, generation = make(on_end=lambda: ends.append(1))
+    await play(generation, [PromptRead("r-0", 0), *tokens("r-0", "x"), finished("r-0")])
+    generation.cancel()
+    assert ends == [1]
 
 
 async def test_choices_end_each_for_itself_and_the_request_ends_last() -> None:

@@ -16,6 +16,7 @@ from flm.engine.protocol import (
     Failed,
     Finished,
     Logprobs,
+    PromptProgress,
     PromptRead,
     TokenOut,
 )
@@ -57,6 +58,7 @@ class Reply:
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[Logprobs | None] = field(default_factory=list)
+    progress: list[PromptProgress] = field(default_factory=list)
     read: PromptRead | None = None
     end: Finished | Failed | None = None
 
@@ -68,6 +70,9 @@ class Reply:
     def add(self, event: EngineEvent) -> None:
         assert self.end is None, f"{event} after {self.end}"
         match event:
+            case PromptProgress():
+                assert self.read is None, "progress after the prompt was read"
+                self.progress.append(event)
             case PromptRead():
                 assert self.read is None, "the prompt was read twice"
                 self.read = event

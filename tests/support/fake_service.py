@@ -8,16 +8,20 @@ from typing import Any
 
 from flm.adaptation import Adaptation
 from flm.errors import ContextLengthError, FlmError, InvalidRequestError, ModelNotFoundError
+from flm.service import Place, TokenText
 from flm.sticky import Snapshot, StickyStore
 from flm.types import (
     ChoiceDone,
     Event,
     GenerationRequest,
+    Prompt,
     PromptEcho,
+    ReadProgress,
     RequestDone,
     Settings,
     TextDelta,
     ThinkMode,
+    Timings,
     TokenLogprob,
     TopLogprob,
     Usage,
@@ -44,7 +48,9 @@ class FakeInfo:
     reasons: bool = False
     think: ThinkMode = "on"
     reads_effort: bool = False
+    thinking_switch: str = "enable_thinking"
     defaults: Settings = field(default_factory=Settings)
+    path: str | None = "/models/fake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +67,38 @@ class Script:
     start_error: Exception | None = None
 
 
+class FakeTokenizer:
+    """A byte is a token; the end of a turn is one more."""
+
+    bos_id = None
+    eos_id = EOS_ID
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int], *, skip_control: bool = True) -> str:
+        return bytes(item for item in ids if item < 256).decode(errors="replace")
+
+    def marker(self, token_id: int | None) -> str | None:
+        return None if token_id is None else "<end>"
+
+
+class FakeTemplate:
+    source = "{{ messages }}"
+
+
 class FakeModel:
+    tokenizer = FakeTokenizer()
+    template = FakeTemplate()
+
     def __init__(self, info: FakeInfo) -> None:
         self.info = info
         self.store = StickyStore(info.defaults)
         self.vocab_size = VOCAB_SIZE
         self.reasons = info.reasons
-        self.template_variables = frozenset({"messages", "tools", "enable_thinking", "x"})
+        self.thinking_switch = info.thinking_switch
+        names = {"messages", "tools", "x", info.thinking_switch}
+        self.template_variables = frozenset(names)
         self.think: ThinkMode = info.think if info.reasons else "none"
         self.reads_effort = info.reads_effort
 
@@ -115,20 +146,25 @@ class FakeGeneration:
     async def _events(self) -> AsyncIterator[Event]:
         request, script = self.prepared.request, self.service.script
         num_tokens = 0
+        done: list[Timings] = []
         num_choices = len(self.prompt_ids) * request.n
         for index in range(num_choices):
             ids = self.prompt_ids[index // request.n]
             room = self.prepared.max_new_tokens[index // request.n]
+            if request.report_progress:
+                for end in range(16, len(ids) + 16, 16):
+                    yield ReadProgress(index, len(ids), 2, min(end, len(ids)), end / 1000)
             if request.echo:
                 yield self._echo(index, ids)
-            pieces, reason = self._said(room)
+            pieces, reason, stop = self._said(room)
             for position, piece in enumerate(pieces):
                 await self._interruptions(position)
                 num_tokens += 1
                 channel = "reasoning" if position < script.num_reasoning else "content"
                 yield self._delta(index, piece, channel)
-            yield ChoiceDone(index, reason)
-        yield RequestDone(self._usage(num_tokens))
+            done.append(Timings(len(ids), 2, 0.25, len(pieces), 0.5))
+            yield ChoiceDone(index, reason, stop)
+        yield RequestDone(self._usage(num_tokens), tuple(done))
 
     async def _interruptions(self, position: int) -> None:
         script = self.service.script
@@ -138,11 +174,11 @@ class FakeGeneration:
             await self.service.hold.wait()
         await asyncio.sleep(0)
 
-    def _said(self, room: int) -> tuple[list[str], Any]:
+    def _said(self, room: int) -> tuple[list[str], Any, str | None]:
         text, pieces = "", []
         if not self.prepared.request.stop:
             pieces = list(self.service.script.pieces[:room])
-            return pieces, "length" if len(self.service.script.pieces) > room else "stop"
+            return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
         for piece in self.service.script.pieces[:room]:
             text += piece
             found = [text.find(stop) for stop in self.prepared.request.stop if stop in text]
@@ -153,14 +189,16 @@ class FakeGeneration:
                     last = pieces.pop()
                     cut += len(last)
                     piece = last
-                return [*pieces, piece[: max(cut, 0)]], "stop"
+                matched = next(stop for stop in self.prepared.request.stop if stop in text)
+                return [*pieces, piece[: max(cut, 0)]], "stop", matched
             pieces.append(piece)
-        return pieces, "length" if len(self.service.script.pieces) > room else "stop"
+        return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
 
     def _delta(self, index: int, piece: str, channel: Any) -> TextDelta:
         wanted = self.prepared.request.top_logprobs
         entries = () if wanted is None else (logprob_of(piece, wanted),)
-        return TextDelta(index, piece, channel, (token_of(piece),), entries)
+        timings = Timings(4, 2, 0.25, 1, 0.5) if self.prepared.request.time_tokens else None
+        return TextDelta(index, piece, channel, (token_of(piece),), entries, timings)
 
     def _echo(self, index: int, ids: tuple[int, ...]) -> PromptEcho:
         text = bytes(item for item in ids if item < 256).decode(errors="replace")
@@ -214,14 +252,20 @@ class FakeService:
         if self.health_error is not None:
             raise self.health_error
 
+    async def resolve(self, name: str | None) -> str:
+        if name is None:
+            return self.current.info.id
+        if name not in self.infos:
+            known = ", ".join(self.infos)
+            raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
+        return name
+
     @asynccontextmanager
     async def model_lease(self, name: str | None) -> AsyncIterator[FakeModel]:
         if self.health_error is not None:
             raise self.health_error
-        if name is not None and name not in self.infos:
-            known = ", ".join(self.infos)
-            raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
-        if name is not None and name != self.current.info.id:
+        name = await self.resolve(name)
+        if name != self.current.info.id:
             self.current = FakeModel(replace(self.infos[name], loaded=True))
         self.num_leases += 1
         try:
@@ -257,6 +301,22 @@ class FakeService:
         self.requests.append(request)
         return FakeGeneration(self, prepared, model.store.commit(request.sent, request.id))
 
+    def places(self, model: FakeModel) -> list[Place]:
+        running = [Place(request, 1) for request in self.requests[:1]]
+        return [*running, *[Place()] * (2 - len(running))]
+
+    async def tokenize(
+        self, model: FakeModel, text: str, *, bos: bool, control: bool
+    ) -> list[TokenText]:
+        ids = text.replace("<end>", "\xff") if control else text
+        tokens = [TokenText(item, bytes([item])) for item in ids.encode("latin-1")]
+        return [TokenText(1, b"<s>"), *tokens] if bos else tokens
+
+    async def detokenize(self, model: FakeModel, token_ids: Sequence[int], *, param: str) -> str:
+        if max(token_ids, default=0) >= VOCAB_SIZE:
+            raise InvalidRequestError("No such token.", param=param)
+        return model.tokenizer.decode(token_ids)
+
     def cached_prefix_len(self, model: FakeModel, prompt_ids: Sequence[int]) -> int:
         return min(2, len(prompt_ids) - 1)
 
@@ -266,11 +326,14 @@ class FakeService:
 
 def render(request: GenerationRequest) -> str:
     lines = [f"{item['role']}: {item['content']}" for item in request.messages or ()]
-    return "\n".join([*lines, "assistant:"])
+    return "\n".join([*lines, *(["assistant:"] if request.opens_reply else [])])
 
 
-def encode(prompt: str | tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prompt.encode()) if isinstance(prompt, str) else prompt
+def encode(prompt: Prompt) -> tuple[int, ...]:
+    parts = (prompt,) if isinstance(prompt, str) else prompt
+    return tuple(
+        item for part in parts for item in (part.encode() if isinstance(part, str) else (part,))
+    )
 
 
 def token_of(piece: str) -> int:

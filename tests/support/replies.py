@@ -17,6 +17,7 @@ class Choice:
     """One choice as the client ends up with it."""
 
     text: str = ""
+    reasoning: str = ""
     finish_reason: str | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
@@ -141,6 +142,7 @@ def _take(choice: Choice, item: Mapping[str, Any]) -> None:
     part = item.get("message", item.get("delta"))
     text = item.get("text") if part is None else part.get("content")
     choice.text += text if text is not None else ""
+    choice.reasoning += (part or {}).get("reasoning_content") or ""
     choice.finish_reason = item["finish_reason"]
     choice.token_ids += item.get("token_ids", [])
     logprobs = item["logprobs"]

@@ -58,7 +58,7 @@ def test_smollm2_equals_transformers(
     texts: list[str], smollm2: Tokenizer, smollm2_data: TokenizerData, smollm2_twin: Any
 ) -> None:
     messages = turns(*texts)
-    chat = ChatTemplate.from_data(smollm2_data, smollm2)
+    chat = ChatTemplate(smollm2_data.chat_template, smollm2)
     expected = smollm2_twin.apply_chat_template(
         messages, add_generation_prompt=True, tokenize=True, return_dict=False
     )

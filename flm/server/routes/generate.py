@@ -1,10 +1,12 @@
-"""``POST /v1/chat/completions`` and ``/v1/completions``, and the plan of each."""
+"""``POST /v1/chat/completions``, ``/v1/completions`` and the plan of each, and ``/completion``."""
 
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import FastAPI, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from flm.server.admission import Call, decided, visible
@@ -14,12 +16,15 @@ from flm.server.completion_reply import CompletionDialect
 from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
 from flm.server.exchange import GenerationResponse
+from flm.server.formats import OpenAIFormat, ReplyFormat
+from flm.server.llama_reply import LlamaFormat
 from flm.server.openapi import request_body, responses
 from flm.server.plan import plan_dict
-from flm.server.responses import Dialect
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.llama import LlamaBody
+from flm.server.schemas.llama_replies import LlamaChunk, LlamaReply
 from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply, PlanReply
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -27,23 +32,27 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One way to ask for text."""
+    """One way to ask for text. ``reply`` and ``chunk`` are the schemas of what comes back."""
 
     path: str
     name: str
     schema: type[CommonBody]
-    dialect: Dialect
+    reply_format: ReplyFormat
     id_prefix: str
-    reply: type[ChatReply] | type[CompletionReply]
-    chunk: type[ChatChunk] | type[CompletionReply]
+    reply: Any
+    chunk: type[BaseModel]
+    has_plan: bool = True
 
+
+_LLAMA_REPLY = LlamaReply | list[LlamaReply | dict[str, Any]] | dict[str, Any]
+"""With ``response_fields`` a reply has what was asked for."""
 
 ENDPOINTS = (
     Endpoint(
         "/v1/chat/completions",
         "chat completion",
         ChatBody,
-        ChatDialect(),
+        OpenAIFormat(ChatDialect()),
         "chatcmpl-",
         ChatReply,
         ChatChunk,
@@ -52,16 +61,29 @@ ENDPOINTS = (
         "/v1/completions",
         "completion",
         CompletionBody,
-        CompletionDialect(),
+        OpenAIFormat(CompletionDialect()),
         "cmpl-",
         CompletionReply,
         CompletionReply,
+    ),
+    *(
+        Endpoint(
+            path,
+            "completion in llama-server's form",
+            LlamaBody,
+            LlamaFormat(),
+            "cmpl-",
+            _LLAMA_REPLY,
+            LlamaChunk,
+            has_plan=False,
+        )
+        for path in ("/completion", "/completions")
     ),
 )
 
 
 def add_routes(app: FastAPI, ctx: ServerContext) -> None:
-    """Add both endpoints and their plans."""
+    """Add the endpoints and their plans."""
     for endpoint in ENDPOINTS:
         app.add_api_route(
             endpoint.path,
@@ -72,6 +94,8 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
             openapi_extra=request_body(endpoint.schema),
             response_model=None,
         )
+        if not endpoint.has_plan:
+            continue
         app.add_api_route(
             f"{endpoint.path}/plan",
             _plan(ctx, endpoint),
@@ -89,7 +113,7 @@ def _generate(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         request.state.request_id = request_id
         read = await read_body(request, endpoint.schema, ctx)
         call = Call(request_id, read.body, read.is_large)
-        return GenerationResponse(ctx, call, endpoint.dialect)
+        return GenerationResponse(ctx, call, endpoint.reply_format)
 
     return generate
 

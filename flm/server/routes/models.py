@@ -28,9 +28,12 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         models = await ctx.service.models()
         found = next((info for info in models if info.id == wanted), None)
         if found is None:
-            known = ", ".join(info.id for info in models)
+            # Whatever a request may name has an answer here: a tag without its size, for one.
+            model_id = await ctx.service.resolve(wanted)
+            found = next((info for info in models if info.id == model_id), None)
+        if found is None:
             raise ModelNotFoundError(
-                f"There is no model {wanted!r}; available: {known}.", param="model"
+                f"The files of {wanted} cannot be read; run: flm check {wanted}", param="model"
             )
         return JSONReply(model_dict(found))
 

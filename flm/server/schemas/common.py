@@ -1,7 +1,8 @@
 """The fields that chat and completions share."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -23,8 +24,10 @@ from flm.server.schemas.output import (
     structured_constraint,
 )
 from flm.server.schemas.types import Int64, NotNegative, Number, Schema, TokenId
-from flm.types import OutputConstraint
+from flm.types import OutputConstraint, Prompt
 
+Bias = tuple[int | str, float]
+"""A token, by its id or as a text of one or more tokens, and what is added to its logit."""
 MAX_CHOICES = 128
 MAX_STOPS = 16
 
@@ -45,7 +48,7 @@ Stop = Annotated[
 ]
 
 
-def _checked(read: Callable[[Any], object]) -> Callable[[Any], Any]:
+def checked(read: Callable[[Any], object]) -> Callable[[Any], Any]:
     """A validator that keeps the value as it came once ``read`` accepts it."""
 
     def check(value: Any) -> Any:
@@ -62,8 +65,21 @@ class StreamOptions(Schema):
     include_obfuscation: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A field that another server has and this one does not: why, and the values that ask for
+    what is done anyway."""
+
+    reason: str
+    is_met: Callable[[Any], bool]
+
+
 class CommonBody(Schema):
     """Sampling fields outside their range are ignored and recorded, so they have no bounds here."""
+
+    unread: ClassVar[Mapping[str, Unread]] = {}
+    aliases: ClassVar[Mapping[str, str]] = {}
+    length_fields: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
 
     model: str | None = Field(None, description="Absent: the loaded model.")
     temperature: Number | None = Field(None, description=">= 0; 0 is greedy. Sticks.")
@@ -109,6 +125,16 @@ class CommonBody(Schema):
     return_token_ids: bool | None = Field(
         None, description="Give prompt_token_ids and choices[].token_ids back."
     )
+    return_timings: bool | None = Field(
+        None, description="Tell how long it took, as timings; in a stream on the last chunk."
+    )
+    timings_per_token: bool | None = Field(
+        None, description="As return_timings; in a stream the timings so far on every chunk."
+    )
+    return_progress: bool | None = Field(
+        None,
+        description="In a stream: a chunk with prompt_progress for every part of the prompt read.",
+    )
     cache_prompt: bool | None = Field(
         None, description="false: neither use nor fill the prefix cache."
     )
@@ -124,10 +150,10 @@ class CommonBody(Schema):
     safety_identifier: str | None = Field(None, description="No effect, no record.")
     prompt_cache_key: str | None = Field(None, description="No effect, no record.")
     response_format: Annotated[
-        Any, BeforeValidator(_checked(format_constraint)), WithJsonSchema(FORMAT_SCHEMA)
+        Any, BeforeValidator(checked(format_constraint)), WithJsonSchema(FORMAT_SCHEMA)
     ] = Field(None, description="text, json_object, or json_schema with a schema.")
     structured_outputs: Annotated[
-        Any, BeforeValidator(_checked(structured_constraint)), WithJsonSchema(CONSTRAINT_SCHEMA)
+        Any, BeforeValidator(checked(structured_constraint)), WithJsonSchema(CONSTRAINT_SCHEMA)
     ] = Field(None, description="Exactly one of json, regex, choice and grammar.")
 
     @field_validator("stop")
@@ -176,6 +202,63 @@ class CommonBody(Schema):
         """The stop strings; empty ones stand for none."""
         listed = [self.stop] if isinstance(self.stop, str) else self.stop
         return tuple(item for item in listed if item) if listed is not None else ()
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...] | None:
+        """What is continued as it is; None for a chat."""
+        return None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Alternatives wanted at each position; None: no log probabilities."""
+        return None
+
+    @property
+    def gives_prompt_back(self) -> bool:
+        """True when the reply begins with the prompt."""
+        return False
+
+    @property
+    def may_say_nothing(self) -> bool:
+        """True when a limit of no tokens is one, and not the absence of a limit."""
+        return self.gives_prompt_back
+
+    @property
+    def opens_reply(self) -> bool:
+        """True when a chat's prompt ends where the model's reply begins."""
+        return True
+
+    @property
+    def seed_in_force(self) -> int | None:
+        """The seed; None: the reply is drawn from the model's own stream."""
+        return self.seed
+
+    @property
+    def biases(self) -> tuple[Bias, ...]:
+        """What is added to the logits of which tokens."""
+        bias = self.logit_bias if self.logit_bias is not None else {}
+        return tuple((int(key), value) for key, value in bias.items())
+
+    def sampling_value(self, name: str, vocab_size: int) -> Any:  # noqa: ARG002
+        """The value that the body carries for a sampling field; None: none."""
+        return getattr(self, name)
+
+    @property
+    def num_choices(self) -> int:
+        """Replies to each prompt."""
+        return self.n if self.n is not None else 1
+
+    def own_name(self, name: str) -> str:
+        """What this body calls a field: its alias, unless the field alone was sent."""
+        alias = self.aliases.get(name)
+        if alias is None or (getattr(self, alias) is None and getattr(self, name) is not None):
+            return name
+        return alias
+
+    @property
+    def with_timings(self) -> bool:
+        """True when the reply tells how long it took."""
+        return self.return_timings is True or self.timings_per_token is True
 
     @property
     def include_usage(self) -> bool:

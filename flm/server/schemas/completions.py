@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag
 
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.types import TokenId
+from flm.types import Prompt as AnyPrompt
 
 MAX_LOGPROBS = 5
 
@@ -47,7 +48,17 @@ class CompletionBody(CommonBody):
     suffix: str | None = Field(None, description="Recorded as dropped.")
 
     @property
-    def prompts(self) -> tuple[str | tuple[int, ...], ...]:
+    def num_logprobs(self) -> int | None:
+        """Alternatives wanted at each position; None: no log probabilities."""
+        return self.logprobs
+
+    @property
+    def gives_prompt_back(self) -> bool:
+        """True when the reply begins with the prompt."""
+        return self.echo is True
+
+    @property
+    def prompts(self) -> tuple[AnyPrompt, ...]:
         """The prompts, one or many, as strings or token ids."""
         if isinstance(self.prompt, str):
             return (self.prompt,)

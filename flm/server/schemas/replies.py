@@ -36,6 +36,29 @@ class AdaptationReply(Reply):
     applied: Any = None
 
 
+class TimingsReply(Reply):
+    """How long it took, in milliseconds, and the rates a second."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class ProgressReply(Reply):
+    """How much of a prompt was read; ``cache`` counts in ``processed``."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
 class CachedTokens(Reply):
     """Where the prompt tokens came from."""
 
@@ -133,6 +156,7 @@ class ReplyBase(Reply):
     created: int
     model: str
     adaptations: list[AdaptationReply] | None = None
+    timings: TimingsReply | None = None
     prompt_token_ids: list[int] | None = None
 
 
@@ -186,6 +210,7 @@ class ChatChunk(ReplyBase):
     object: Literal["chat.completion.chunk"]
     system_fingerprint: str
     choices: list[ChatChunkChoice]
+    prompt_progress: ProgressReply | None = None
     usage: UsageReply | None = None
 
 
@@ -216,6 +241,7 @@ class CompletionReply(ReplyBase):
     choices: list[CompletionChoice]
     usage: UsageReply | None = None
     system_fingerprint: str | None = None
+    prompt_progress: ProgressReply | None = None
 
 
 class SettingsValues(Reply):

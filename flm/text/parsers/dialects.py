@@ -21,11 +21,12 @@ TOOL_DIALECTS: tuple[ToolDialect, ...] = get_args(ToolDialect)
 # Texts that stand in the templates of a dialect; the first match counts, so what is found in others
 # too comes last.
 _SIGNS: tuple[tuple[ToolDialect, tuple[str, ...]], ...] = (
-    ("harmony", ("<|channel|>", "to=functions.")),
+    ("harmony", ("<|channel|>", "analysis")),
     ("qwen3.5", ("<function=", "<parameter=")),
     ("gemma4", ("<|tool_call>",)),
     ("lfm2", ("<|tool_call_start|>",)),
     ("lfm2", ("<|tool_list_start|>",)),
+    ("lfm2", ("List of tools: [",)),
     ("deepseek", ("<｜tool▁calls▁begin｜>",)),
     ("mistral", ("[TOOL_CALLS]",)),
     ("hermes", ("<tool_call>",)),

@@ -7,7 +7,7 @@ from typing import Any
 from flm.text.parsers.base import Parser
 from flm.text.parsers.chain import ChainedParser
 from flm.text.parsers.continued import ContinuedThinkParser
-from flm.text.parsers.dialects import ToolDialect, tool_parser
+from flm.text.parsers.dialects import ToolDialect, detect_tool_dialect, tool_parser
 from flm.text.parsers.plain import HeldSpaceParser, PlainParser
 from flm.text.parsers.think import ThinkParser
 
@@ -45,6 +45,11 @@ class OutputStyle:
     reasoning: ReasoningStyle | None
     tools: ToolDialect = "hermes"
 
+    @property
+    def has_channels(self) -> bool:
+        """True for the harmony format: no reply can begin inside of a message."""
+        return self.tools == "harmony" or self.reasoning == HARMONY
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyShape:
@@ -63,7 +68,7 @@ class ReplyShape:
 
 def detect_reasoning(template_source: str) -> ReasoningStyle | None:
     """The reasoning tags that a template mentions; None when there are none."""
-    if "<|channel|>" in template_source and "analysis" in template_source:
+    if detect_tool_dialect(template_source) == "harmony":
         return HARMONY
     return next(
         (
@@ -79,7 +84,7 @@ def make_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
     """A reader for one reply."""
     if reply.prompt is None:
         return PlainParser()
-    if style.tools == "harmony":
+    if style.has_channels:
         return tool_parser("harmony", reply.tools)
     outer = _reasoning_parser(style.reasoning, reply)
     inner = _answer_parser(style, reply)

@@ -76,12 +76,16 @@ def said(dialect: ToolDialect, text: str, chunks: Iterable[str] | None = None) -
     return read(tool_parser(dialect, TOOLS), [text] if chunks is None else chunks)
 
 
+def cut_up(text: str, cuts: Iterable[int]) -> list[str]:
+    """``text`` in pieces; every number is a place to cut at."""
+    bounds = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in pairwise(bounds)]
+
+
 def check_cuts(dialect: ToolDialect, text: str, cuts: Iterable[int] = ()) -> Read:
     """The same reading whatever the cuts."""
     whole = said(dialect, text)
-    bounds = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    some = [text[a:b] for a, b in pairwise(bounds)]
-    assert said(dialect, text, some) == whole
+    assert said(dialect, text, cut_up(text, cuts)) == whole
     assert said(dialect, text, text) == whole
     return whole
 

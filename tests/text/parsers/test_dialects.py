@@ -83,16 +83,90 @@ def test_text_around_calls_is_content(form: str) -> None:
     assert (result.values, result.content) == (SAMPLE[:1], "and bbb")
 
 
+plain = st.text(st.characters(exclude_characters="<[{", exclude_categories=["Cs"]), max_size=9)
+
+
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if form not in (*STANDING_ALONE, "llama3 with its tag")]
+)
+@given(texts=st.lists(plain, min_size=2, max_size=4), cut=cuts)
+def test_any_text_before_between_and_after_calls(
+    form: str, texts: list[str], cut: list[int]
+) -> None:
+    dialect, write = FORMS[form]
+    # Calls that follow one another would be one section in some dialects.
+    texts = [texts[0], *(f"t{text}" for text in texts[1:])]
+    parts = [texts[0]]
+    for number, text in enumerate(texts[1:]):
+        parts += [write([("now", {"n": number})]), text]
+    result = check_cuts(dialect, "".join(parts), cut)
+    assert result.values == [("now", {"n": number}) for number in range(len(texts) - 1)]
+    assert "".join(result.content.split()) == "".join("".join(texts).split())
+    assert result.reasoning == ""
+
+
+OWN_MARKS = [
+    *("<tool_call>", "</tool_call>", "<|tool_call>", "<tool_call|>", "<|tool_call_start|>"),
+    *("<|tool_call_end|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>", "```"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>"),
+    *("<|channel|>final", "<|message|>", "<|call|>", "<|end|>", "<|start|>", "<|return|>"),
+    *("<function=now>", "</function>", '{"name": "now"}', "[now()]", "now(a=1)]", "; {", "')]"),
+    *("</think>", "<think>", "\\", '\\"', "\u2028", "👩‍👩‍👧", "e\u0301"),
+]
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "qwen3.5"])
+@given(marks=st.lists(st.sampled_from(OWN_MARKS), min_size=1, max_size=4), cut=cuts)
+def test_marks_inside_a_string_are_text(form: str, marks: list[str], cut: list[int]) -> None:
+    dialect, write = FORMS[form]
+    items: Calls = [("note", {"text": " ".join(marks), "tags": marks}), ("now", {})]
+    result = check_cuts(dialect, write(items), cut)
+    assert (result.values, result.content, result.reasoning) == (items, "", "")
+
+
+@given(marks=st.lists(st.sampled_from(OWN_MARKS), min_size=1, max_size=4), cut=cuts)
+def test_marks_inside_qwens_values_are_text(marks: list[str], cut: list[int]) -> None:
+    items: Calls = [("note", {"text": "a\nb ".join(marks)}), ("now", {})]
+    assert check_cuts("qwen3.5", qwen_xml(items), cut).values == items
+
+
+@forms
+def test_a_marked_call_of_an_unknown_tool_is_a_call(form: str) -> None:
+    """The client sees what the model wanted. Without a mark it could be an answer in JSON."""
+    dialect, write = FORMS[form]
+    items: Calls = [("nobody", {"a": 1})]
+    result = check_cuts(dialect, write(items))
+    if dialect in ("llama3", "pythonic"):
+        assert result == Read(content=write(items))
+    else:
+        assert (result.values, result.content) == (items, "")
+
+
+@forms
+@given(length=st.integers(0, 500), cut=cuts)
+def test_calls_before_an_end_that_is_missing_stay_whole(
+    form: str, length: int, cut: list[int]
+) -> None:
+    dialect, write = FORMS[form]
+    text = write(SAMPLE)[:length]
+    result = check_cuts(dialect, text, cut)
+    for (name, told, is_whole), (wanted, values) in zip(result.calls, SAMPLE, strict=False):
+        assert name == wanted
+        assert not is_whole or json.loads(told) == values
+    assert all(is_whole for _, _, is_whole in result.calls[:-1])
+    if not result.calls and form != "harmony":
+        assert result.content == text
+
+
 # --- what is no call ---------------------------------------------------------------------------
 
 
 @forms
-@given(cut=cuts)
-def test_a_reply_cut_off_loses_nothing(form: str, cut: list[int]) -> None:
+def test_a_reply_cut_off_loses_nothing(form: str) -> None:
     dialect, write = FORMS[form]
     text = write(SAMPLE[:1])
     for length in range(len(text)):
-        result = check_cuts(dialect, text[:length], cut)
+        result = check_cuts(dialect, text[:length], (length // 2, length // 3))
         if form == "harmony" and "<|message|>" not in text[:length]:
             continue  # a header alone says nothing
         if not result.calls:
@@ -289,7 +363,7 @@ def test_harmony_has_a_channel_for_everything() -> None:
         ("<|tool_call>call:", "gemma4"),
         ("<|tool_list_start|>", "lfm2"),
         ("<｜tool▁calls▁begin｜>", "deepseek"),
-        ("<|channel|>commentary to=functions.", "harmony"),
+        ("<|channel|>analysis to=functions.<|message|>", "harmony"),
     ],
 )
 def test_the_template_shows_the_dialect(source: str, dialect: ToolDialect) -> None:
