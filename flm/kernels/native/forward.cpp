@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "matrix.h"
+#include "select.h"
 #include "team.h"
 
 extern "C" {
@@ -428,7 +429,35 @@ int flm_linear(const Matrix* matrix, const float* x, int num_rows, float* out, i
   return 0;
 }
 
+// The `wanted` best of each row, best first, the lower id among equals. usable[row] is 0, and the
+// row's places are left alone, where a value is NaN or plus infinity, or all are minus infinity.
+int flm_best(const float* values, int num_rows, int count, int wanted, float* best, int32_t* ids,
+             uint8_t* usable) {
+  try {
+    Best selection(wanted);
+    for (int row = 0; row < num_rows; row++) {
+      const float* own = values + (size_t)row * count;
+      usable[row] = !has_no_number(own, count);
+      if (!usable[row]) continue;
+      const auto& found = selection.of(own, count);
+      usable[row] = found[0].value > -INFINITY;
+      for (int i = 0; i < wanted; i++) {
+        best[(size_t)row * wanted + i] = found[i].value;
+        ids[(size_t)row * wanted + i] = found[i].id;
+      }
+    }
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// 1 where every value is a number or minus infinity.
+void flm_are_numbers(const float* values, int num_rows, int count, uint8_t* numbers) {
+  for (int row = 0; row < num_rows; row++)
+    numbers[row] = !has_no_number(values + (size_t)row * count, count);
+}
+
 void flm_read_row(const Matrix* matrix, int row, float* out) { read_row(*matrix, row, out); }
 
-int flm_abi() { return (int)(sizeof(Model) * 10000 + sizeof(Layer) * 10 + sizeof(Batch) % 10); }
 }
