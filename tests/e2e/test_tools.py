@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 
 from flm.config import ServeConfig, ToolDialect
-from tests.e2e.conftest import DEFAULTS, hot_folder, tiny_config
+from tests.e2e.conftest import hot_folder, tiny_config
 from tests.support.app import RunningApp, running_app
 from tests.support.replies import streamed, whole
 from tests.text.templates import QWEN_LIKE
@@ -78,7 +78,7 @@ def fast_app(fast_app_of_module: RunningApp) -> Iterator[RunningApp]:
 
 
 def body(seed: int, **fields: Any) -> dict[str, Any]:
-    settings = {**DEFAULTS, "temperature": 1.0, "top_k": 40, "seed": seed, "max_tokens": 512}
+    settings = {"temperature": 1.0, "seed": seed, "max_tokens": 512}
     return {"messages": ASK, "tools": TOOLS, **settings, **fields}
 
 
