@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from flm.engine import engine
+from flm.engine import sampler
 from flm.sampling import pipeline
 from flm.sampling.batch import Sampled, SamplingRow
 from tests.e2e.conftest import DEFAULTS, hot_folder, tiny_config
@@ -58,7 +58,7 @@ def watch() -> Iterator[Watch]:
 @contextmanager
 def watching() -> Iterator[Watch]:
     seen = Watch()
-    sample, penalise = engine.sample, pipeline.apply_penalties
+    sample, penalise = sampler.sample, pipeline.apply_penalties
 
     def watched_sample(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
         seen.rows.extend(rows)
@@ -70,7 +70,7 @@ def watching() -> Iterator[Watch]:
         seen.after.extend(logits.clone())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "sample", watched_sample)
+        patch.setattr(sampler, "sample", watched_sample)
         patch.setattr(pipeline, "apply_penalties", watched_penalties)
         yield seen
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
-from flm.engine import engine
+from flm.engine import sampler
 from flm.sampling.batch import Sampled, SamplingRow
 
 
@@ -15,12 +15,12 @@ from flm.sampling.batch import Sampled, SamplingRow
 def saying(token_ids: Iterable[int]) -> Iterator[None]:
     """The one running sequence says these tokens; log probabilities stay the model's."""
     script = iter(tuple(token_ids))
-    sample = engine.sample
+    sample = sampler.sample
 
     def scripted(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
         (found,) = sample(logits, rows)
         return [replace(found, token_id=next(script))]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "sample", scripted)
+        patch.setattr(sampler, "sample", scripted)
         yield
