@@ -78,10 +78,12 @@ def variants(grammar: CompiledGrammar, ids: tuple[int, ...]) -> list[EngineReque
     """Made anew for every run: a grammar's place in its text belongs to one request."""
     ends = frozenset({IM_END})
     matcher = grammar.matcher(vocab_size=VOCAB_SIZE, eos_ids=ends)
+    # Sharing no block, these fight over a small pool.
+    alone: dict[str, Any] = {"max_new_tokens": 60, "cache_prompt": False}
     return [
-        request("greedy", ids, max_new_tokens=60, num_logprobs=2),
-        request("cool", ids, max_new_tokens=40, sampling=COOL, seed=3, num_logprobs=0),
-        request("seeded", ids, max_new_tokens=40, sampling=SAMPLING, seed=7, num_logprobs=2),
+        request("greedy", ids, num_logprobs=2, **alone),
+        request("cool", ids, sampling=COOL, seed=3, num_logprobs=0, **alone),
+        request("seeded", ids, sampling=SAMPLING, seed=7, num_logprobs=2, **alone),
         request("biased", ids, max_new_tokens=30, logit_bias=((9, 6.0),), num_logprobs=1),
         request("json", ids, max_new_tokens=60, eos_ids=ends, grammar=matcher, num_logprobs=0),
         request("long", ids * 3, max_new_tokens=20, min_new_tokens=5, eos_ids=ends),
