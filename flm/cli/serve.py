@@ -6,7 +6,14 @@ import typer
 
 from flm.adaptation import Mode
 from flm.cli.options import model_argument, option, switch
-from flm.config import Dtype, KernelChoice, LogLevel, ServeConfig, effective_ctx_len
+from flm.config import (
+    Dtype,
+    KernelChoice,
+    LogLevel,
+    ServeConfig,
+    SpeculateChoice,
+    effective_ctx_len,
+)
 
 if TYPE_CHECKING:
     from flm.models.store import ModelStore
@@ -27,6 +34,7 @@ def serve(
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
+    speculate: Annotated[str, option("speculate")] = _DEFAULT.speculate,
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
@@ -49,6 +57,7 @@ def serve(
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
         kernels=cast("KernelChoice", kernels),
+        speculate=cast("SpeculateChoice", speculate),
         device=device,
         threads=threads,
         adaptations=cast("Mode", adaptations),
