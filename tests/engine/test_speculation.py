@@ -1,7 +1,7 @@
 """Guessing ahead changes nothing but the number of steps."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from flm.engine import sampler
 from flm.engine.drafts import MAX_DRAFT_ROWS
 from flm.engine.engine import Engine
 from flm.engine.protocol import EngineConfig, EngineEvent, EngineRequest, Failed, TokenOut
 from flm.engine.step import StepPlan
+from flm.sampling.batch import Sampled, SamplingRow
 from flm.sampling.draw import ModelRandom
 from flm.types import SamplingParams
-from tests.support.engines import GREEDY, Reply, drain, finish, prompt, request, run
+from tests.support.engines import Reply, drain, finish, prompt, request, run
 from tests.support.fake_model import VOCAB_SIZE
 from tests.support.paged_text import PagedText
 from tests.support.scripted import saying
@@ -210,12 +212,39 @@ def test_a_stop_token_inside_a_guess_ends_there() -> None:
 
 
 def test_min_tokens_holds_the_end_back_inside_a_guess() -> None:
-    fields = {"eos_ids": frozenset({5}), "max_new_tokens": 9, "sampling": GREEDY}
-    for at_least in range(9):
-        wanted = request("a", ROUND, min_new_tokens=at_least, **fields)
-        assert told(run(make_engine(), wanted)["a"]) == told(
-            run(make_engine(speculates=False), wanted)["a"]
+    ids = prompt(6, 1) * 2
+    freely = run(make_engine(speculates=False), request("a", ids, max_new_tokens=60))["a"]
+    loop = freely.token_ids[-1]
+    num_accepted = 0
+    for at_least in range(40):
+        wanted = request(
+            "a", ids, max_new_tokens=60, min_new_tokens=at_least, eos_ids=frozenset({loop})
         )
+        plain, guessing = make_engine(speculates=False), make_engine()
+        expected = run(plain, wanted)["a"]
+        assert told(run(guessing, wanted)["a"]) == told(expected)
+        num_accepted += guessing.scheduler.metrics.num_accepted_tokens
+    assert num_accepted > 40
+
+
+def test_the_end_comes_as_soon_as_min_tokens_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever in a guess that is: no end can be sampled before, and any one after."""
+    rows: list[SamplingRow] = []
+    real = sampler.sample
+
+    def watched(logits: Tensor, asked: Sequence[SamplingRow]) -> list[Sampled]:
+        rows.extend(asked)
+        return real(logits, asked)
+
+    monkeypatch.setattr(sampler, "sample", watched)
+    for at_least in range(1, 12):
+        rows.clear()
+        engine = make_engine(block_size=1)
+        script = [3, 4, 5, 6, 7, 8, 1, 2] * 4
+        ends = frozenset(range(1, 9))
+        reply = said(script, engine, eos_ids=ends, min_new_tokens=at_least, max_new_tokens=30)
+        assert (reply.token_ids, reply.finished.reason) == (script[: at_least + 1], "stop")
+        assert [bool(row.banned_ids) for row in rows] == [True] * at_least + [False]
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 12))
@@ -284,10 +313,13 @@ def test_the_guesses_of_a_step_are_bounded_and_shared_out(num_sequences: int) ->
 
 
 def test_a_guess_takes_no_block_that_keeps_anything() -> None:
-    engine = make_engine(num_blocks=8)
+    engine = make_engine(num_blocks=7)
     run(engine, request("kept", prompt(16, 5), max_new_tokens=1))
     assert engine.stats().cached_kv_tokens == 16
-    said([3, 4, 5, 6, 7, 8, 1], engine, max_new_tokens=7)
+    # Twelve positions are free: two guesses behind the ten of the prompt and a token would not fit.
+    reply = said([3, 50], engine, eos_ids=frozenset({50}), max_new_tokens=18)
+    assert reply.token_ids == [3, 50]
+    assert [len(row.drafts) for plan in plans(engine) for row in plan.decodes] == [1]
     assert engine.cached_prefix_len((*prompt(16, 5), 0)) == 16
 
 
