@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from flm.adaptation import Mode
 from flm.errors import ConfigError
@@ -21,6 +21,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 52625
 MODEL_PATH_ENV = "FLM_MODEL_PATH"
 
+DEFAULT_SPECULATE: Final = "off"
 MIN_CTX_LEN = 512
 MIN_CHUNK_LEN = 512
 MAX_LEN = 2**30
@@ -32,6 +33,7 @@ ToolDialect = Literal[
     "auto", "hermes", "qwen3.5", "llama3", "pythonic", "mistral", "gemma4", "lfm2", "deepseek",
     "harmony",
 ]  # fmt: skip
+SpeculateChoice = Literal["off", "ngram", "auto"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -135,6 +137,11 @@ OPTIONS: tuple[Option, ...] = (
         "auto uses the native kernels where they can be had, torch never does.",
         _one_of("auto", "native", "torch"),
     ),
+    Option(
+        "speculate",
+        "Guess tokens ahead from the text so far: off, ngram, or auto where replies stay the same.",
+        _one_of("off", "ngram", "auto"),
+    ),
     Option("device", "auto, cpu, cuda or cuda:N.", _device),
     Option("threads", "CPU threads. Default: one for each core.", _between(1, 1024)),
     Option(
@@ -178,6 +185,7 @@ class ServeConfig:
     cors: bool = True
     dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"
+    speculate: SpeculateChoice = DEFAULT_SPECULATE
     device: str = "auto"
     threads: int | None = None
     adaptations: Mode = "note"

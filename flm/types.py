@@ -219,11 +219,23 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What guessing tokens ahead came to: ``num_accepted`` of ``num_drafted`` are in the reply."""
+
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def __add__(self, other: "Drafts") -> "Drafts":
+        return Drafts(self.num_drafted + other.num_drafted, self.num_accepted + other.num_accepted)
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """How long a reply took, so far or in all. Durations are in seconds.
 
     ``prefill_duration`` is from when the prompt began to be read to the first token,
-    ``decoding_duration`` from the first token to the last.
+    ``decoding_duration`` from the first token to the last. ``drafts`` is None where no tokens are
+    guessed ahead.
     """
 
     prompt_tokens: int
@@ -231,6 +243,7 @@ class Timings:
     prefill_duration: float
     completion_tokens: int
     decoding_duration: float
+    drafts: Drafts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +318,7 @@ class Usage:
     """Token counts and timings of a whole request (all choices). Durations are in seconds.
 
     ``prefill_duration`` is from submission to the first token; the first ``waiting_duration`` of it
-    passed in the queue.
+    passed in the queue. ``drafts`` is None where no tokens are guessed ahead.
     """
 
     prompt_tokens: int
@@ -320,6 +333,7 @@ class Usage:
     decoding_duration: float
     num_choices: int = 1
     waiting_duration: float = 0.0
+    drafts: Drafts | None = None
 
     @property
     def timings(self) -> Timings:
@@ -330,6 +344,7 @@ class Usage:
             prefill_duration=self.prefill_duration - self.waiting_duration,
             completion_tokens=self.completion_tokens,
             decoding_duration=self.decoding_duration,
+            drafts=self.drafts,
         )
 
     @property

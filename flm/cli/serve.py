@@ -11,6 +11,7 @@ from flm.config import (
     KernelChoice,
     LogLevel,
     ServeConfig,
+    SpeculateChoice,
     ToolDialect,
     effective_ctx_len,
 )
@@ -34,6 +35,7 @@ def serve(
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
+    speculate: Annotated[str, option("speculate")] = _DEFAULT.speculate,
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
@@ -57,6 +59,7 @@ def serve(
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
         kernels=cast("KernelChoice", kernels),
+        speculate=cast("SpeculateChoice", speculate),
         device=device,
         threads=threads,
         adaptations=cast("Mode", adaptations),

@@ -87,11 +87,17 @@ class PromptRead:
 
 @dataclass(frozen=True, slots=True)
 class TokenOut:
-    """One sampled token, an end-of-sequence token included."""
+    """One sampled token, an end-of-sequence token included.
+
+    ``was_drafted`` is True for one that was guessed before it was sampled. The first token of a
+    step says in ``num_drafted`` how many guesses were computed in that step.
+    """
 
     request_id: str
     token_id: int
     logprobs: Logprobs | None = None
+    num_drafted: int = 0
+    was_drafted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,8 @@ class EngineConfig:
     """Limits of the engine. Lengths and budgets are in tokens.
 
     ``slice_len`` bounds how much of a chunk runs between two decode steps of the others.
+    ``speculates`` lets sequences guess ahead, which changes no token only where a row's logits are
+    the same bits in any forward.
     """
 
     chunk_len: int = 4096
@@ -201,3 +209,4 @@ class EngineConfig:
     block_size: int = 32
     num_blocks: int = 512
     log_prefill: bool = field(default=True)
+    speculates: bool = False

@@ -2,8 +2,10 @@
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flm.engine.drafts import Drafter
 from flm.engine.protocol import EngineFinish, EngineRequest, Finished, Logprobs
 from flm.kvcache.manager import Lease
 from flm.prefill.plan import PrefillSpan
@@ -38,6 +40,7 @@ class Sequence:
     __slots__ = (
         "arrival",
         "deferral",
+        "drafter",
         "first_token_at",
         "last_token_at",
         "lease",
@@ -63,12 +66,14 @@ class Sequence:
         arrival: int,
         submitted_at: float,
         random: RequestRandom | None,
+        drafter: Drafter | None = None,
     ) -> None:
         self.request = request
         self.arrival = arrival
         self.submitted_at = submitted_at
         self.started_at: float | None = None
         self.random = random
+        self.drafter = drafter
         self.token_ids = list(request.prompt_ids)
         self.num_computed = 0
         self.lease: Lease | None = None
@@ -127,12 +132,27 @@ class Sequence:
         """True when cached blocks may stand in for computing."""
         return self.request.cache_prompt and not self.wants_prompt_rows
 
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """Tokens that may not be sampled now: those that would end it too early."""
-        if self.num_generated >= self.request.min_new_tokens:
+    # What the sampler asks while a step gives several tokens: ``ahead`` are those that it has
+    # chosen and that have not been appended yet.
+
+    def window_after(self, ahead: Iterable[int] = ()) -> tuple[int, ...]:
+        """The tokens that the penalties look at, oldest first."""
+        window = self.window.copy()
+        window.extend(ahead)
+        return tuple(window)
+
+    def banned_after(self, num_ahead: int = 0) -> tuple[int, ...]:
+        """Tokens that may not be sampled next: those that would end it too early."""
+        if self.num_generated + num_ahead >= self.request.min_new_tokens:
             return ()
         return tuple(self.request.eos_ids)
+
+    def end_with(self, token_id: int, num_ahead: int = 0) -> EngineFinish | None:
+        """The reason to stop, if this next token is the last one."""
+        num_before = self.num_generated + num_ahead
+        if token_id in self.request.eos_ids and num_before >= self.request.min_new_tokens:
+            return "stop"
+        return None if num_before + 1 < self.request.max_new_tokens else "length"
 
     # --- changes ---------------------------------------------------------------------------
 
@@ -156,17 +176,21 @@ class Sequence:
 
     def append(self, token_id: int, at: float) -> EngineFinish | None:
         """Take a sampled token; the reason to stop, if it is the last one."""
-        is_end = (
-            token_id in self.request.eos_ids and self.num_generated >= self.request.min_new_tokens
-        )
+        reason = self.end_with(token_id)
         self.token_ids.append(token_id)
         self.window.append(token_id)
         self.last_token_at = at
         if self.first_token_at is None:
             self.first_token_at = at
-        if is_end:
-            return "stop"
-        return None if self.wants_token else "length"
+        return reason
+
+    def draft(self, max_len: int) -> tuple[int, ...]:
+        """At most ``max_len`` guesses at the tokens that follow, never as many as it may still
+        sample: the last token is followed by none."""
+        if self.drafter is None:
+            return ()
+        left = self.request.max_new_tokens - self.num_generated - 1
+        return self.drafter.draft(self.token_ids, min(max_len, left))
 
     def reading_duration(self, at: float) -> float:
         """Seconds from its first admission to ``at``."""

@@ -151,6 +151,15 @@ class KVCacheManager:
         lease.touch()
         return True
 
+    def reserve_free(self, lease: Lease, num_tokens: int) -> int:
+        """Extend the lease towards ``num_tokens`` positions at nobody's expense: with blocks in
+        which nothing is kept. How many positions it covers then."""
+        missing = max(self.blocks_for(num_tokens) - len(lease.block_ids), 0)
+        for _ in range(min(missing, self._allocator.num_free)):
+            lease.block_ids.append(self._allocator.reserve())
+            lease.touch()
+        return len(lease.block_ids) * self.block_size
+
     def commit(
         self, lease: Lease, token_ids: Sequence[int], num_tokens: int, *, prompt_len: int
     ) -> None:

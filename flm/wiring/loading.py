@@ -29,7 +29,13 @@ from flm.text.template import ChatTemplate
 from flm.text.thinking import probe_thinking, reads_effort
 from flm.text.tokenizer import Tokenizer
 from flm.types import SamplingParams, Settings, ThinkMode
-from flm.wiring.numerics import BLOCK_SIZE, Numerics, choose_numerics, num_pool_blocks
+from flm.wiring.numerics import (
+    BLOCK_SIZE,
+    Numerics,
+    choose_numerics,
+    num_pool_blocks,
+    speculates,
+)
 
 OWNER = "flm"
 
@@ -136,7 +142,8 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
     data = opened.files.tokenizer
     template = ChatTemplate(data.chat_template, tokenizer, named=data.named_templates)
     numerics = choose_numerics(opened.config, opened.files.config)
-    engine = _start_engine(opened, numerics)
+    is_speculating = speculates(opened.config, numerics)
+    engine = _start_engine(opened, numerics, is_speculating=is_speculating)
     info = replace(
         opened.info(),
         context_len=_fitting_context_len(opened.context_len, engine.max_kv_tokens),
@@ -158,6 +165,7 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
         grammars=GrammarCompiler(vocabulary_of(tokenizer), sandbox),
         think=opened.think,
         reads_effort=reads_effort(template.source),
+        speculates=is_speculating,
     )
 
 
@@ -176,7 +184,7 @@ def _tool_dialect(template: ChatTemplate, config: ServeConfig) -> ToolDialect:
     return asked
 
 
-def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
+def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -> EngineWorker:
     config = opened.config
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -198,6 +206,7 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
         max_waiting=config.q_len,
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
+        speculates=is_speculating,
     )
     runner = FusedRunner(model, pool) if isinstance(model, FusedModel) else TorchRunner(model, pool)
     sampler = Sampler(numerics.kernels)

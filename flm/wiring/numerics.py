@@ -31,6 +31,11 @@ class Numerics:
     kernels: Kernels | None = None
 
     @property
+    def keeps_bits(self) -> bool:
+        """True when a row's results have the same bits whatever is computed beside it."""
+        return self.is_exact or self.kernels is not None
+
+    @property
     def dtype_name(self) -> str:
         """``float32``, ``bfloat16`` or ``float16``; ``int8`` where products are in integers."""
         return "int8" if self.kernels is not None else str(self.dtype).removeprefix("torch.")
@@ -70,6 +75,24 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     return Numerics(device, dtype, is_exact=False)
+
+
+def speculates(config: ServeConfig, numerics: Numerics) -> bool:
+    """Whether sequences guess tokens ahead.
+
+    Raises:
+        ConfigError: that is insisted on, and would change replies.
+    """
+    if config.speculate == "ngram" and not numerics.keeps_bits:
+        raise ConfigError(
+            "--speculate ngram needs the native kernels or --dtype float32 on the CPU: elsewhere a "
+            "guess could change the reply. Use one of these, or --speculate auto, which then does "
+            "without.",
+            param="speculate",
+        )
+    if config.speculate == "auto" and not numerics.keeps_bits:
+        logger.info("No tokens are guessed ahead: here that could change replies.")
+    return config.speculate != "off" and numerics.keeps_bits
 
 
 def num_pool_blocks(

@@ -39,6 +39,25 @@ def test_a_released_prefix_is_found_again() -> None:
     cache.check_integrity()
 
 
+def test_free_blocks_can_be_had_at_nobodys_expense() -> None:
+    cache = KVCacheManager(6, SIZE)
+    tokens = list(range(8))
+    cache.release(computed(cache, tokens))
+    lease = cache.open([50])
+    assert cache.reserve(lease, 1)
+    table = lease.table
+    assert cache.reserve_free(lease, SIZE) == SIZE
+    assert lease.table is table
+    assert cache.reserve_free(lease, SIZE + 1) == 2 * SIZE
+    # Two blocks keep a prefix: they are not taken.
+    assert cache.reserve_free(lease, 9 * SIZE) == 4 * SIZE
+    assert cache.cached_prefix_len([*tokens, 9]) == 8
+    cache.check_integrity()
+    cache.release(lease)
+    cache.check_integrity()
+    assert cache.num_available == 6
+
+
 def test_one_token_is_always_left_to_compute() -> None:
     cache = KVCacheManager(8, SIZE)
     tokens = list(range(8))

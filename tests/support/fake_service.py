@@ -101,6 +101,7 @@ class FakeModel:
         self.template_variables = frozenset(names)
         self.think: ThinkMode = info.think if info.reasons else "none"
         self.reads_effort = info.reads_effort
+        self.speculates = False
 
     @property
     def model_id(self) -> str:

@@ -37,7 +37,8 @@ class AdaptationReply(Reply):
 
 
 class TimingsReply(Reply):
-    """How long it took, in milliseconds, and the rates a second."""
+    """How long it took, in milliseconds, and the rates a second. With --speculate the tokens that
+    were guessed ahead, and those of them that are in the reply."""
 
     cache_n: int
     prompt_n: int
@@ -48,6 +49,8 @@ class TimingsReply(Reply):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
 
 
 class ProgressReply(Reply):
@@ -65,10 +68,12 @@ class CachedTokens(Reply):
     cached_tokens: int
 
 
-class ReasoningTokens(Reply):
-    """What the new tokens were for."""
+class CompletionDetails(Reply):
+    """What the new tokens were for, and with --speculate what guessing them came to."""
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class UsageReply(Reply):
@@ -78,7 +83,7 @@ class UsageReply(Reply):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
-    completion_tokens_details: ReasoningTokens
+    completion_tokens_details: CompletionDetails
     kv_token_occupancy_rate_percentage: float
     active_kv_tokens: int
     max_kv_token_capacity: int
