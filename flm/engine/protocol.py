@@ -99,7 +99,8 @@ class Finished:
     """The sequence is done; nothing of it follows. Durations are in seconds.
 
     ``prefill_duration`` runs from submission to the first token; the first
-    ``waiting_duration`` of it passed before the sequence began to run.
+    ``waiting_duration`` of it passed before the sequence began to run. ``diverged_at`` is the index
+    of the prompt's token at which it left what else was cached, if it did.
     """
 
     request_id: str
@@ -110,6 +111,7 @@ class Finished:
     prefill_duration: float
     decoding_duration: float
     waiting_duration: float = 0.0
+    diverged_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,19 @@ class EngineStats:
     max_kv_tokens: int
     num_preemptions: int
     running_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """What the prefix cache would give a prompt: its first ``length`` tokens.
+
+    Where the cache goes on otherwise than the prompt, ``diverged_at`` is the index of the first
+    token that differs and ``cached_ids`` are the cached tokens from there on, a few of them.
+    """
+
+    length: int
+    diverged_at: int | None = None
+    cached_ids: tuple[int, ...] = ()
 
 
 class EngineClient(Protocol):
@@ -174,8 +189,8 @@ class EngineClient(Protocol):
         An unknown or finished id is ignored. A ``Finished`` with reason ``abort`` is still sent.
         """
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
 
     def stats(self) -> EngineStats:
         """The state at the end of the last step."""

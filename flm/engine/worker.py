@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from flm.engine.engine import Engine
 from flm.engine.protocol import (
+    CachedPrefix,
     EngineEvent,
     EngineRequest,
     EngineStats,
@@ -120,9 +121,9 @@ class EngineWorker:
                 self._aborts.append((request_id, keep_tokens))
                 self._wake.notify()
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
-        return self._engine.cached_prefix_len(prompt_ids)
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
+        return self._engine.cached_prefix(prompt_ids)
 
     def stats(self) -> EngineStats:
         """The state at the end of the last step."""

@@ -201,6 +201,7 @@ class Generation:
             decoding_duration=max(end.decoding_duration for end in ends),
             num_choices=len(choices),
             waiting_duration=min(end.waiting_duration for end in ends),
+            diverged_at=ends[0].diverged_at if len(self.prepared.prompt_ids) == 1 else None,
         )
 
 

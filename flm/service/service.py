@@ -18,6 +18,7 @@ from flm.errors import (
     require_token_ids,
 )
 from flm.log import logger
+from flm.service.explain import CachePlan, cache_plans
 from flm.service.generation import Generation
 from flm.service.models import (
     LoadedModel,
@@ -218,9 +219,9 @@ class Service:
 
         return await self._in_pool(work)
 
-    def cached_prefix_len(self, model: LoadedModel, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now."""
-        return model.engine.cached_prefix_len(prompt_ids)
+    async def cache_plans(self, model: LoadedModel, prepared: Prepared) -> tuple[CachePlan, ...]:
+        """What the prefix cache would give each prompt now, and where the prompts leave it."""
+        return await self._in_pool(lambda: cache_plans(model, prepared))
 
     async def _settled(self, model: LoadedModel, prepared: Prepared) -> Prepared:
         """``prepared`` under the settings in force now.

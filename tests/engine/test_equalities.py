@@ -119,7 +119,7 @@ def test_a_reply_that_is_sent_back_is_found_in_the_cache() -> None:
 def test_cache_prompt_false_neither_reads_nor_writes() -> None:
     engine = make_engine()
     run(engine, request("a", prompt(40), cache_prompt=False))
-    assert engine.cached_prefix_len(prompt(40)) == 0
+    assert engine.cached_prefix(prompt(40)).length == 0
     run(engine, request("b", prompt(40)))
     reply = run(engine, request("c", prompt(40), cache_prompt=False))["c"]
     assert reply.finished.cached_tokens == 0

@@ -93,7 +93,7 @@ def test_requests_of_several_submissions_run_together(make: Make) -> None:
     assert replies["c"].token_ids == text(prompt(5, 2), sampling=WARM, seed=3)
     stats = worker.stats()
     assert (stats.num_running, stats.num_waiting, stats.active_kv_tokens) == (0, 0, 0)
-    assert worker.cached_prefix_len(prompt(20)) == 16
+    assert worker.cached_prefix(prompt(20)).length == 16
 
 
 def test_submissions_before_the_start_wait_for_it(make: Make) -> None:
@@ -173,7 +173,7 @@ def test_on_admit_may_look_at_the_engine(make: Make) -> None:
     worker.submit(
         [request("a")],
         replies,
-        on_admit=lambda: seen.append((worker.stats(), worker.cached_prefix_len([1, 2]))),
+        on_admit=lambda: seen.append((worker.stats(), worker.cached_prefix([1, 2]).length)),
     )
     replies.wait_for("a")
     assert len(seen) == 1
@@ -251,7 +251,7 @@ def test_abort_from_the_sink_keeps_what_it_says(make: Make) -> None:
     worker.submit([request("a", prompt(4), max_new_tokens=500)], stop_at_five)
     replies.wait_for("a")
     assert replies["a"].finished.completion_tokens == 4
-    assert worker.cached_prefix_len((*prompt(4), *replies["a"].token_ids, 1, 2, 3, 4)) == 8
+    assert worker.cached_prefix((*prompt(4), *replies["a"].token_ids, 1, 2, 3, 4)).length == 8
 
 
 # --- failures ----------------------------------------------------------------------------------
