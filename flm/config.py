@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import regex
+
 from flm.adaptation import Mode
 from flm.errors import ConfigError
 
@@ -55,6 +57,15 @@ def _filled(value: str) -> str | None:
 
 def _names(values: tuple[str, ...]) -> str | None:
     return None if all(value.strip() for value in values) else "must not contain an empty name"
+
+
+def _patterns(values: tuple[str, ...]) -> str | None:
+    for pattern in values:
+        try:
+            regex.compile(pattern)
+        except regex.error as error:
+            return f"must hold regular expressions, and {pattern!r} is none: {error}"
+    return None
 
 
 def _device(value: str) -> str | None:
@@ -120,6 +131,12 @@ OPTIONS: tuple[Option, ...] = (
         "A further name the model answers to; repeat it for several, * accepts any.",
         _names,
     ),
+    Option(
+        "normalize",
+        "A regular expression; what it matches in a line of a system message is taken out, and "
+        "recorded. Repeat it for several.",
+        _patterns,
+    ),
     Option("cors", "Let web pages of any origin call the server.", _one_of("True", "False")),
     Option(
         "dtype",
@@ -166,6 +183,7 @@ class ServeConfig:
     q_len: int = 64
     kv_tokens: int | None = None
     served_name: tuple[str, ...] = ()
+    normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"

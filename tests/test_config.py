@@ -49,6 +49,7 @@ def test_the_defaults():
         ("q_len", 0),
         ("kv_tokens", 511),
         ("served_name", ("a", " ")),
+        ("normalize", ("a", "(b")),
         ("dtype", "int8"),
         ("device", "cuda:"),
         ("device", "tpu"),

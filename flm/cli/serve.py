@@ -24,6 +24,7 @@ def serve(
     q_len: Annotated[int, option("q_len", "-q")] = _DEFAULT.q_len,
     kv_tokens: Annotated[int | None, option("kv_tokens")] = None,
     served_name: Annotated[list[str] | None, option("served_name")] = None,
+    normalize: Annotated[list[str] | None, option("normalize")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
@@ -45,6 +46,7 @@ def serve(
         q_len=q_len,
         kv_tokens=kv_tokens,
         served_name=tuple(served_name) if served_name is not None else (),
+        normalize=tuple(normalize) if normalize is not None else (),
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
