@@ -121,6 +121,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("parallel", "Requests that run at the same time.", _between(1, 4096)),
     Option("q_len", "Requests that may wait; more get 503 with Retry-After.", _between(1, 2**20)),
     Option(
+        "q_tokens",
+        "Prompt tokens that may wait; a request that would exceed them gets 503 with Retry-After, "
+        "unless nothing waits. Default: 4 times the KV cache.",
+        _between(1, MAX_LEN),
+    ),
+    Option(
         "kv_tokens",
         "Tokens the KV cache can hold. Default: the larger of the context length and 16384, "
         "capped by free memory.",
@@ -181,6 +187,7 @@ class ServeConfig:
     prefill_chunk_len: int | None = None
     parallel: int = 16
     q_len: int = 64
+    q_tokens: int | None = None
     kv_tokens: int | None = None
     served_name: tuple[str, ...] = ()
     normalize: tuple[str, ...] = ()

@@ -47,6 +47,7 @@ def test_the_defaults():
         ("prefill_chunk_len", -5),
         ("parallel", 0),
         ("q_len", 0),
+        ("q_tokens", 0),
         ("kv_tokens", 511),
         ("served_name", ("a", " ")),
         ("normalize", ("a", "(b")),

@@ -108,6 +108,11 @@ class Engine:
             found = self._cache.divergence(prompt_ids, SHOWN_TOKENS)
         return CachedPrefix(length) if found is None else CachedPrefix(length, *found)
 
+    def waiting_prompts(self) -> list[tuple[int, ...]]:
+        """The prompts of the sequences that wait."""
+        with self._books:
+            return self.scheduler.waiting_prompts()
+
     def check_integrity(self) -> None:
         """Raise AssertionError if a block is leaked, shared wrongly, or indexed wrongly."""
         with self._books:

@@ -177,7 +177,8 @@ class EngineClient(Protocol):
         that what it writes is ordered as the requests are; an exception from it queues nothing.
 
         Raises:
-            QueueFullError: the waiting line has no room for all of them.
+            QueueFullError: the waiting line has no room for all of them, or for their prompts
+                beside those that wait.
             EngineDeadError: the engine thread has ended.
             ShuttingDownError: ``close`` was called.
         """
@@ -207,12 +208,14 @@ class EngineConfig:
     """Limits of the engine. Lengths and budgets are in tokens.
 
     ``slice_len`` bounds how much of a chunk runs between two decode steps of the others.
+    ``max_waiting_tokens`` bounds the prompts of those that wait (None: no bound).
     """
 
     chunk_len: int = 4096
     slice_len: int = 512
     max_running: int = 16
     max_waiting: int = 64
+    max_waiting_tokens: int | None = None
     block_size: int = 32
     num_blocks: int = 512
     log_prefill: bool = field(default=True)

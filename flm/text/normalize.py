@@ -16,8 +16,8 @@ from flm.log import logger
 MAX_LINE = 1000
 """Characters of a line that is looked at; longer ones stay as they are."""
 TIME_LIMIT_S = 1.0
-"""A request that keeps the patterns busy for longer stays as it is: there are patterns that take for
-ever over a line that somebody chose with care."""
+"""A request that keeps the patterns busy for longer stays as it is: some patterns take for ever
+over a line that somebody chose with care."""
 ROLES = frozenset({"system", "developer"})
 
 

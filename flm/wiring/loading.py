@@ -31,6 +31,8 @@ from flm.types import SamplingParams, Settings, ThinkMode
 from flm.wiring.numerics import BLOCK_SIZE, Numerics, choose_numerics, num_pool_blocks
 
 OWNER = "flm"
+QUEUED_POOLS = 4
+"""Unless told otherwise, as many prompt tokens may wait as would fill the KV pool so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,9 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
         chunk_len=opened.chunk_len,
         max_running=config.parallel,
         max_waiting=config.q_len,
+        max_waiting_tokens=(
+            QUEUED_POOLS * num_blocks * BLOCK_SIZE if config.q_tokens is None else config.q_tokens
+        ),
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
     )

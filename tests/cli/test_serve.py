@@ -48,7 +48,8 @@ def test_flags_become_the_configuration(tiny, served):
     invoke("pull", "tiny")
     outcome = invoke(
         "serve", "tiny", "--host", "127.0.0.1", "--port", "0", "--ctx-len", "600",
-        "--prefill-chunk-len", "5000", "--parallel", "2", "--q-len", "3", "--kv-tokens", "1024",
+        "--prefill-chunk-len", "5000", "--parallel", "2", "--q-len", "3", "--q-tokens", "4000",
+        "--kv-tokens", "1024",
         "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
         "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--grace-s", "1.5",
@@ -63,6 +64,7 @@ def test_flags_become_the_configuration(tiny, served):
             prefill_chunk_len=5000,
             parallel=2,
             q_len=3,
+            q_tokens=4000,
             kv_tokens=1024,
             served_name=("a", "*"),
             normalize=("Today is .*", "x-.*"),

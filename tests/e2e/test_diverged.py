@@ -1,6 +1,7 @@
 """A prompt that leaves what is cached says where."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -150,3 +151,24 @@ def test_plans_over_tool_calls_find_the_call(client: httpx.Client) -> None:
     assert found["message"] == 2
     assert found["prompt"].startswith("B")
     assert found["cached"].startswith("H")
+
+
+def test_clients_that_come_together_read_their_system_message_once(client: httpx.Client) -> None:
+    rules = " ".join(f"Rule {number}: be kind to boat {number}." for number in range(60))
+
+    def ask(number: int) -> Any:
+        messages = [
+            {"role": "system", "content": rules},
+            {"role": "user", "content": f"{number} boats?"},
+        ]
+        body = {"messages": messages, "max_tokens": 2, "seed": 1}
+        return client.post(CHAT, json=body).json()["usage"]
+
+    with ThreadPoolExecutor(8) as pool:
+        usages = list(pool.map(ask, range(8)))
+    read = [
+        usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] for usage in usages
+    ]
+    # One reads it all; the others what is behind the last whole block of it.
+    assert max(read) == usages[0]["prompt_tokens"] > 512
+    assert sorted(read)[-2] < 64

@@ -125,6 +125,39 @@ def test_a_full_house_takes_all_of_a_submission_or_none(make: Make) -> None:
     assert called == ["e", "cd"]
 
 
+def test_the_tokens_that_wait_are_bounded(make: Make) -> None:
+    worker, replies = make(gated=True, max_running=1, max_waiting_tokens=100), Replies()
+    worker.submit([request("a", prompt(300, 1))], replies)
+    gate_of(worker).entered.acquire()
+    # It runs; nothing waits, so the next may be as long as it likes.
+    worker.submit([request("b", prompt(300, 2))], replies)
+    called: list[str] = []
+    with pytest.raises(QueueFullError) as caught:
+        worker.submit([request("c", [1])], replies, on_admit=lambda: called.append("c"))
+    assert caught.value.headers == {"Retry-After": "1"}
+    assert "prompts of 300 tokens are waiting, this request adds 1, and 100" in str(caught.value)
+    assert "--q-tokens" in str(caught.value)
+    assert not called
+    worker.abort("b")
+    gate_of(worker).open()
+    replies.wait_for("a", "b")
+    worker.submit([request("c", [1])], replies)
+    replies.wait_for("c")
+
+
+def test_choices_wait_with_one_prompt_and_the_bound_itself_is_let_in(make: Make) -> None:
+    worker, replies = make(gated=True, max_running=1, max_waiting_tokens=100), Replies()
+    worker.submit([request("a")], replies)
+    gate_of(worker).entered.acquire()
+    shared = prompt(40)
+    worker.submit([request(f"b{i}", shared) for i in range(3)], replies)
+    with pytest.raises(QueueFullError):
+        worker.submit([request("c", prompt(31, 3)), request("d", prompt(30, 4))], replies)
+    worker.submit([request("c", prompt(30, 3)), request("d", prompt(30, 4))], replies)
+    gate_of(worker).open()
+    replies.wait_for("b2", "d")
+
+
 def test_without_a_waiting_line_a_free_place_is_enough(make: Make) -> None:
     worker, replies = make(max_running=1, max_waiting=0), Replies()
     for name in ("a", "b"):
