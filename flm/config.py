@@ -150,6 +150,12 @@ OPTIONS: tuple[Option, ...] = (
         _one_of("auto", "float32", "bfloat16", "float16"),
     ),
     Option(
+        "kv_dtype",
+        "Format of the keys and values in the KV cache. auto: that of the weights; bfloat16 with "
+        "the native kernels, which keep no other.",
+        _one_of("auto", "float32", "bfloat16", "float16"),
+    ),
+    Option(
         "kernels",
         "auto uses the native kernels where they can be had, torch never does.",
         _one_of("auto", "native", "torch"),
@@ -193,6 +199,7 @@ class ServeConfig:
     normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
+    kv_dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"
     device: str = "auto"
     threads: int | None = None

@@ -28,6 +28,7 @@ def serve(
     normalize: Annotated[list[str] | None, option("normalize")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
+    kv_dtype: Annotated[str, option("kv_dtype")] = _DEFAULT.kv_dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
@@ -52,6 +53,7 @@ def serve(
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
+        kv_dtype=cast("Dtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
         device=device,
         threads=threads,

@@ -177,7 +177,7 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len
     )
-    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.kv_dtype, numerics.device)
     limits = EngineConfig(
         chunk_len=opened.chunk_len,
         max_running=config.parallel,
