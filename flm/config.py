@@ -13,6 +13,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+import regex
+
 from flm.adaptation import Mode
 from flm.errors import ConfigError
 
@@ -61,6 +63,15 @@ def _filled(value: str) -> str | None:
 
 def _names(values: tuple[str, ...]) -> str | None:
     return None if all(value.strip() for value in values) else "must not contain an empty name"
+
+
+def _patterns(values: tuple[str, ...]) -> str | None:
+    for pattern in values:
+        try:
+            regex.compile(pattern)
+        except regex.error as error:
+            return f"must hold regular expressions, and {pattern!r} is none: {error}"
+    return None
 
 
 def _device(value: str) -> str | None:
@@ -116,6 +127,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("parallel", "Requests that run at the same time.", _between(1, 4096)),
     Option("q_len", "Requests that may wait; more get 503 with Retry-After.", _between(1, 2**20)),
     Option(
+        "q_tokens",
+        "Prompt tokens that may wait; a request that would exceed them gets 503 with Retry-After, "
+        "unless nothing waits. Default: 4 times the KV cache.",
+        _between(1, MAX_LEN),
+    ),
+    Option(
         "kv_tokens",
         "Tokens the KV cache can hold. Default: the larger of the context length and 16384, "
         "capped by free memory.",
@@ -126,10 +143,22 @@ OPTIONS: tuple[Option, ...] = (
         "A further name the model answers to; repeat it for several, * accepts any.",
         _names,
     ),
+    Option(
+        "normalize",
+        "A regular expression; what it matches in a line of a system message is taken out, and "
+        "recorded. Repeat it for several.",
+        _patterns,
+    ),
     Option("cors", "Let web pages of any origin call the server.", _one_of("True", "False")),
     Option(
         "dtype",
         "auto is the fast mode, float32 the exact one.",
+        _one_of("auto", "float32", "bfloat16", "float16"),
+    ),
+    Option(
+        "kv_dtype",
+        "Format of the keys and values in the KV cache. auto: that of the weights; bfloat16 with "
+        "the native kernels, which keep no other.",
         _one_of("auto", "float32", "bfloat16", "float16"),
     ),
     Option(
@@ -180,10 +209,13 @@ class ServeConfig:
     prefill_chunk_len: int | None = None
     parallel: int = 16
     q_len: int = 64
+    q_tokens: int | None = None
     kv_tokens: int | None = None
     served_name: tuple[str, ...] = ()
+    normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
+    kv_dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"
     speculate: SpeculateChoice = DEFAULT_SPECULATE
     device: str = "auto"

@@ -186,6 +186,11 @@ class GenerationRequest:
     adaptations: tuple[Adaptation, ...] = ()
 
     @property
+    def reads_cache(self) -> bool:
+        """False when every token of the prompt is to be computed."""
+        return self.cache_prompt and not (self.echo and self.top_logprobs is not None)
+
+    @property
     def is_chat(self) -> bool:
         """True for a chat request, False for a completion."""
         return self.messages is not None
@@ -318,7 +323,9 @@ class Usage:
     """Token counts and timings of a whole request (all choices). Durations are in seconds.
 
     ``prefill_duration`` is from submission to the first token; the first ``waiting_duration`` of it
-    passed in the queue. ``drafts`` is None where no tokens are guessed ahead.
+    passed in the queue. ``diverged_at`` is the index of the token at which the prompt left what
+    else was cached; None if it did not, and with several prompts. ``drafts`` is None where no
+    tokens are guessed ahead.
     """
 
     prompt_tokens: int
@@ -334,6 +341,7 @@ class Usage:
     num_choices: int = 1
     waiting_duration: float = 0.0
     drafts: Drafts | None = None
+    diverged_at: int | None = None
 
     @property
     def timings(self) -> Timings:

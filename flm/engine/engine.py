@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flm.engine.drafts import Drafter
 from flm.engine.protocol import (
+    CachedPrefix,
     EngineConfig,
     EngineEvent,
     EngineRequest,
@@ -32,6 +33,9 @@ from flm.sampling.pipeline import Sampler
 LOGPROB_ROWS = 64
 """Prompt log probabilities are taken of so many rows at a time; each needs a few more rows of
 the size of the vocabulary."""
+
+SHOWN_TOKENS = 16
+"""Cached tokens that are told behind the place where a prompt leaves them."""
 
 
 class Engine:
@@ -100,10 +104,17 @@ class Engine:
             return RequestRandom(request.seed)
         return RequestRandom(self._random.next_seed())
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
         with self._books:
-            return self._cache.cached_prefix_len(prompt_ids)
+            length = self._cache.cached_prefix_len(prompt_ids)
+            found = self._cache.divergence(prompt_ids, SHOWN_TOKENS)
+        return CachedPrefix(length) if found is None else CachedPrefix(length, *found)
+
+    def waiting_prompts(self) -> list[tuple[int, ...]]:
+        """The prompts of the sequences that wait."""
+        with self._books:
+            return self.scheduler.waiting_prompts()
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a block is leaked, shared wrongly, or indexed wrongly."""

@@ -71,6 +71,10 @@ class Scheduler:
         """True while a sequence runs or waits."""
         return bool(self._by_id)
 
+    def waiting_prompts(self) -> list[tuple[int, ...]]:
+        """The prompts of the sequences that wait."""
+        return [sequence.request.prompt_ids for sequence in self.waiting]
+
     def __getitem__(self, request_id: str) -> Sequence:
         return self._by_id[request_id]
 

@@ -33,13 +33,14 @@ class Sequence:
     ``token_ids`` are the prompt and what was generated; the first ``num_computed`` of them have
     keys and values in the blocks of ``lease``, which it has only while it runs. Since its last
     admission it reads ``prefill_start`` to ``prefill_end`` as prompt (after a preemption that
-    includes generated tokens). ``num_cached`` and the window's start are those of the first
-    admission, whatever happens later; so is ``started_at``.
+    includes generated tokens). ``num_cached``, ``diverged_at`` and the window's start are those of
+    the first admission, whatever happens later; so is ``started_at``.
     """
 
     __slots__ = (
         "arrival",
         "deferral",
+        "diverged_at",
         "drafter",
         "first_token_at",
         "last_token_at",
@@ -80,6 +81,7 @@ class Sequence:
         self.prefill_start = 0
         self.prefill_end = 0
         self.num_cached = 0
+        self.diverged_at: int | None = None
         self.was_admitted = False
         self.deferral: Deferral | None = None
         last_n = request.sampling.repeat_last_n
@@ -166,6 +168,7 @@ class Sequence:
             self.prompt_logprobs = [None]
         if not self.was_admitted:
             self.num_cached = lease.num_cached
+            self.diverged_at = lease.diverged_at
             self.started_at = at
             self.was_admitted = True
 
@@ -211,4 +214,5 @@ class Sequence:
             prefill_duration=first - self.submitted_at,
             decoding_duration=last - first,
             waiting_duration=started - self.submitted_at,
+            diverged_at=self.diverged_at,
         )

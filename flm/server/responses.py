@@ -276,11 +276,15 @@ class ChunkedReply:
 
 def usage_dict(usage: Usage) -> dict[str, Any]:
     """OpenAI's ``usage`` with the server's own numbers. Durations are in seconds."""
+    at = usage.diverged_at
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            **({} if at is None else {"diverged_at": at}),
+        },
         "completion_tokens_details": {
             "reasoning_tokens": usage.reasoning_tokens,
             **({} if usage.drafts is None else _predictions(usage.drafts)),

@@ -210,6 +210,7 @@ class Generation:
             num_choices=len(choices),
             waiting_duration=min(end.waiting_duration for end in ends),
             drafts=sum(drafts, Drafts()) if (drafts := _drafts(choices)) else None,
+            diverged_at=ends[0].diverged_at if len(self.prepared.prompt_ids) == 1 else None,
         )
 
 

@@ -61,7 +61,7 @@ class LoadedModel:
     grammars: GrammarCompiler
     think: ThinkMode
     reads_effort: bool
-    speculates: bool
+    speculates: bool = False
 
     @property
     def model_id(self) -> str:

@@ -79,6 +79,15 @@ def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     return _Prompts(rendered.text, (tuple(rendered.ids),))
 
 
+def chat_prompt_ids(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
+    """The prompt tokens of a chat alone.
+
+    Raises:
+        FlmError: as ``prepare``.
+    """
+    return _chat_prompt(model, request).prompt_ids[0]
+
+
 def _check_continuable(model: LoadedModel) -> None:
     if model.output.has_channels:
         raise InvalidRequestError(

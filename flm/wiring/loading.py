@@ -38,6 +38,8 @@ from flm.wiring.numerics import (
 )
 
 OWNER = "flm"
+QUEUED_POOLS = 4
+"""Unless told otherwise, as many prompt tokens may wait as would fill the KV pool so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,14 @@ def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len
     )
-    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.kv_dtype, numerics.device)
     limits = EngineConfig(
         chunk_len=opened.chunk_len,
         max_running=config.parallel,
         max_waiting=config.q_len,
+        max_waiting_tokens=(
+            QUEUED_POOLS * num_blocks * BLOCK_SIZE if config.q_tokens is None else config.q_tokens
+        ),
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
         speculates=is_speculating,

@@ -58,6 +58,21 @@ def test_free_blocks_can_be_had_at_nobodys_expense() -> None:
     assert cache.num_available == 6
 
 
+def test_a_lease_says_where_its_tokens_left_the_cache() -> None:
+    cache = KVCacheManager(16, SIZE)
+    cache.release(computed(cache, list(range(14))))
+    changed = [*range(6), 99, *range(7, 14)]
+    assert cache.divergence(changed, 3) == (6, (6, 7, 8))
+    lease = cache.open(changed)
+    assert (lease.num_cached, lease.diverged_at) == (4, 6)
+    assert cache.open(changed, reads=False).diverged_at is None
+    # Nothing in common; all in common; longer than what is cached; shorter.
+    assert cache.divergence([99, *range(1, 14)]) is None
+    for tokens in (range(14), range(12), [*range(12), 99, 98], range(6), range(4), []):
+        assert cache.divergence(list(tokens)) is None
+    cache.check_integrity()
+
+
 def test_one_token_is_always_left_to_compute() -> None:
     cache = KVCacheManager(8, SIZE)
     tokens = list(range(8))

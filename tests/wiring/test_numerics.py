@@ -9,9 +9,9 @@ from flm.kernels.build import load_kernels
 from flm.wiring.numerics import Numerics, speculates
 
 CPU = torch.device("cpu")
-EXACT = Numerics(CPU, torch.float32, is_exact=True)
-NATIVE = Numerics(CPU, torch.bfloat16, is_exact=False, kernels=load_kernels().kernels)
-PLAIN = Numerics(CPU, torch.float32, is_exact=False)
+EXACT = Numerics(CPU, torch.float32, torch.float32, is_exact=True)
+NATIVE = Numerics(CPU, torch.bfloat16, torch.bfloat16, is_exact=False, kernels=load_kernels().kernels)
+PLAIN = Numerics(CPU, torch.float32, torch.float32, is_exact=False)
 
 
 @pytest.mark.parametrize("numerics", [EXACT, NATIVE], ids=["exact", "native"])

@@ -63,9 +63,11 @@ class ProgressReply(Reply):
 
 
 class CachedTokens(Reply):
-    """Where the prompt tokens came from."""
+    """Where the prompt tokens came from. ``diverged_at`` is the index of the token at which the
+    prompt left what else was cached; it is there only if it did."""
 
     cached_tokens: int
+    diverged_at: int | None = None
 
 
 class CompletionDetails(Reply):
@@ -264,13 +266,25 @@ class SettingsValues(Reply):
     reasoning_effort: str | None
 
 
+class DivergenceReply(Reply):
+    """Where a prompt leaves what is cached: the index of the first token that differs, the message
+    that it is in (null: none), the text in front of it, and how the prompt and the cache go on."""
+
+    diverged_at: int
+    message: int | None
+    before: str
+    prompt: str
+    cached: str
+
+
 class PromptPlan(Reply):
-    """The counts of one prompt, in tokens."""
+    """The counts of one prompt, in tokens, and where it leaves the cache (null: nowhere)."""
 
     prompt_tokens: int
     cached_tokens: int
     prefill_chunks: list[int]
     max_new_tokens: int
+    divergence: DivergenceReply | None
 
 
 class PlanReply(PromptPlan):
