@@ -1,9 +1,9 @@
 import pytest
-from benchlib.client import OpenAIClient
-from benchlib.errors import BenchError
-from benchlib.prompts import WORDS, Fit, Prompts
-from benchlib.reply import Reply
 
+from flm.bench.client import OpenAIClient
+from flm.bench.errors import BenchError
+from flm.bench.prompts import WORDS, Fit, Prompts
+from flm.bench.reply import Reply
 from tests.support.fake_openai import OVERHEAD, Behaviour, fake_openai
 
 ASK = [{"role": "user", "content": "one two three"}]

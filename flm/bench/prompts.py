@@ -34,7 +34,7 @@ class Prompts:
     """A source of texts that differ from their first words on."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - words, no secrets
 
     def text(self, num_words: int) -> str:
         """That many random words."""

@@ -2,15 +2,17 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
 
-from benchlib.errors import BenchError
-from benchlib.reply import Message, Reply
+from flm.bench.errors import BenchError
+from flm.bench.reply import Message, Reply
 
 TIMEOUT_S = 600.0
+Heard = Callable[[], None]
+"""Called whenever a piece of a reply has come."""
 TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
 
 
@@ -45,7 +47,9 @@ class OpenAIClient:
                 "Is the server running? Name a model with --model."
             ) from error
 
-    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
+    def generate(
+        self, messages: Sequence[Message], max_tokens: int, heard: Heard | None = None
+    ) -> Reply:
         """Answer greedily with ``max_tokens`` tokens (fewer where the server ends by itself).
 
         Raises:
@@ -59,16 +63,16 @@ class OpenAIClient:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        reply = self._try_stream(body | self._extensions)
+        reply = self._try_stream(body | self._extensions, heard)
         if reply is None:
             # OpenAI's own API and others reject fields they do not know.
             self._extensions = {}
-            reply = self._try_stream(body)
+            reply = self._try_stream(body, heard)
         if reply is None:
             raise BenchError(f"{self.base_url} rejects a plain chat completion with status 400.")
         return reply
 
-    def _try_stream(self, body: dict[str, Any]) -> Reply | None:
+    def _try_stream(self, body: dict[str, Any], heard: Heard | None) -> Reply | None:
         """One request; None when the server answers 400."""
         start = time.perf_counter()
         try:
@@ -78,13 +82,12 @@ class OpenAIClient:
                 if response.is_error:
                     text = response.read().decode(errors="replace")[:500]
                     raise BenchError(f"{self.base_url}: HTTP {response.status_code}: {text}")
-                return self._read(_events(response), start)
+                return self._read(_events(response), start, heard)
         except httpx.HTTPError as error:
             raise BenchError(f"{self.base_url}: {type(error).__name__}: {error}") from error
 
-    def _read(self, events: Iterator[dict[str, Any]], start: float) -> Reply:
-        first: float | None = None
-        last: float | None = None
+    def _read(self, events: Iterator[dict[str, Any]], start: float, heard: Heard | None) -> Reply:
+        times: list[float] = []
         usage: dict[str, Any] | None = None
         pieces: list[str] = []
         for event in events:
@@ -96,13 +99,14 @@ class OpenAIClient:
                 piece = _text_of(choice)
                 if piece or choice.get("finish_reason"):
                     pieces.append(piece)
-                    first = now if first is None else first
-                    last = now
-        if usage is None or first is None or last is None:
+                    times.append(now)
+                    if heard is not None:
+                        heard()
+        if usage is None or not times:
             raise BenchError(
                 f"{self.base_url} sends no usage in its streams, so tokens cannot be counted."
             )
-        return _reply(usage, "".join(pieces), first, last)
+        return _reply(usage, "".join(pieces), times)
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -122,13 +126,14 @@ def _text_of(choice: dict[str, Any]) -> str:
     return "".join(delta.get(name) or "" for name in TEXT_FIELDS)
 
 
-def _reply(usage: dict[str, Any], text: str, first: float, last: float) -> Reply:
+def _reply(usage: dict[str, Any], text: str, times: Sequence[float]) -> Reply:
     details = usage.get("prompt_tokens_details") or {}
     return Reply(
         text=text,
         prompt_tokens=int(usage["prompt_tokens"]),
         cached_tokens=int(details.get("cached_tokens") or 0),
         completion_tokens=int(usage["completion_tokens"]),
-        first_token_s=first,
-        last_token_s=last,
+        first_token_s=times[0],
+        last_token_s=times[-1],
+        times=tuple(times),
     )
