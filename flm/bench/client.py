@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -36,6 +37,18 @@ class OpenAIClient:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def context_len(self) -> int:
+        """Tokens that the model's context holds, as a server of ours tells.
+
+        Raises:
+            BenchError: it does not.
+        """
+        path = f"/v1/models/{quote(self.model, safe='')}"
+        try:
+            return int(self._http.get(path).raise_for_status().json()["context_length"])
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise BenchError(f"{self.base_url}{path} tells no context length: {error}") from error
 
     def _first_model(self) -> str:
         try:

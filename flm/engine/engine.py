@@ -27,7 +27,7 @@ from flm.prefill.chunk import Chunk
 from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
 from flm.sampling.draw import ModelRandom, RequestRandom
 from flm.sampling.logprobs import token_logprobs
-from flm.sampling.pipeline import sample
+from flm.sampling.pipeline import Sampler
 
 LOGPROB_ROWS = 64
 """Prompt log probabilities are taken of so many rows at a time; each needs a few more rows of
@@ -44,12 +44,14 @@ class Engine:
         config: EngineConfig,
         *,
         random: ModelRandom | None = None,
+        sampler: Sampler | None = None,
         vocab_size: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self._runner = runner
         self._random = ModelRandom(None) if random is None else random
+        self._sampler = Sampler() if sampler is None else sampler
         self._vocab_size = vocab_size
         self._clock = clock
         self._num_arrivals = 0
@@ -183,7 +185,7 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: Tensor) -> StepResult:
         """What the rows of logits, [plan.num_rows, vocab], give to each sequence."""
         rows = plan.rows()
-        failures = _without_numbers(rows, logits)
+        failures = _without_numbers(rows, logits, self._sampler)
         prompts = {}
         for chunk in plan.chunks:
             if self.scheduler[chunk.request_id].wants_prompt_rows:
@@ -232,7 +234,7 @@ class Engine:
         if wanted != list(range(len(logits))):
             logits = logits[wanted]
         tokens: dict[str, TokenOut] = {}
-        for request_id, sampled in _sample_each(logits, described, failures).items():
+        for request_id, sampled in _sample_each(logits, described, failures, self._sampler).items():
             with _blamed_on(request_id, failures):
                 tokens[request_id] = self._accept(request_id, sampled)
         return tokens
@@ -276,29 +278,33 @@ def _sampling_row(sequence: EngineSequence, vocab_size: int) -> SamplingRow:
 
 
 def _sample_each(
-    logits: Tensor, rows: Mapping[str, SamplingRow], failures: dict[str, FlmError]
+    logits: Tensor,
+    rows: Mapping[str, SamplingRow],
+    failures: dict[str, FlmError],
+    sampler: Sampler,
 ) -> dict[str, Sampled]:
     """Sample all rows, [B, vocab], at once; if that fails, one by one to find the culprit."""
     try:
-        return dict(zip(rows, sample(logits, list(rows.values())), strict=True))
+        return dict(zip(rows, sampler.sample(logits, list(rows.values())), strict=True))
     except Exception:  # noqa: BLE001
         logger.exception("Sampling failed for %s; trying each alone.", ", ".join(rows))
     found: dict[str, Sampled] = {}
     for place, (request_id, row) in enumerate(rows.items()):
         with _blamed_on(request_id, failures):
-            found[request_id] = sample(logits[place : place + 1], [row])[0]
+            found[request_id] = sampler.sample(logits[place : place + 1], [row])[0]
     return found
 
 
-def _without_numbers(rows: Mapping[str, range], logits: Tensor) -> dict[str, FlmError]:
+def _without_numbers(
+    rows: Mapping[str, range], logits: Tensor, sampler: Sampler
+) -> dict[str, FlmError]:
     """The requests with a NaN or a positive infinity among their logits, [num_rows, vocab]."""
-    # One sum a row is cheap, and it is finite only if everything in it is.
-    if logits.numel() == 0 or all(logits.sum(dim=1).isfinite().tolist()):
+    fine = sampler.are_numbers(logits)
+    if all(fine):
         return {}
-    is_bad = (logits.isnan() | logits.isposinf()).any(dim=1).tolist()
     found: dict[str, FlmError] = {}
     for request_id, own in rows.items():
-        if any(is_bad[own.start : own.stop]):
+        if not all(fine[own.start : own.stop]):
             logger.error("The model gave logits that are not numbers for %s", request_id)
             found[request_id] = InternalError(
                 "The model gave values that are not numbers for this request. Try --dtype float32; "

@@ -2,6 +2,7 @@
 
 import ctypes
 from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_void_p
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,17 @@ def matrix(packed: PackedMatrix, bias: FloatArray | None = None) -> Matrix:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best of each row, best first, the lower id among equals: ``values`` and ``ids`` [B, K].
+    A row that is not ``usable`` has NaN or plus infinity in it, or only minus infinity; its places
+    mean nothing."""
+
+    values: FloatArray
+    ids: npt.NDArray[np.int32]
+    usable: npt.NDArray[np.bool_]
+
+
 class Kernels:
     """The functions of the library at ``path``.
 
@@ -88,6 +100,11 @@ class Kernels:
         self._read_row = library.flm_read_row
         self._read_row.argtypes = (POINTER(Matrix), c_int, c_void_p)
         self._read_row.restype = None
+        self._best = library.flm_best
+        self._best.argtypes = (c_void_p, c_int, c_int, c_int, c_void_p, c_void_p, c_void_p)
+        self._are_numbers = library.flm_are_numbers
+        self._are_numbers.argtypes = (c_void_p, c_int, c_int, c_void_p)
+        self._are_numbers.restype = None
 
     def forward(self, model: Model, batch: Batch) -> None:
         """Run a batch through all layers; raises MemoryError where there is not enough."""
@@ -101,6 +118,27 @@ class Kernels:
         one = matrix(packed)
         self._linear(ctypes.byref(one), x.ctypes.data, x.shape[0], out.ctypes.data, num_threads)
         return out
+
+    def best(self, logits: FloatArray, num_best: int) -> Best:
+        """The ``num_best`` best of each row of ``logits`` [B, V], at most V."""
+        logits = np.ascontiguousarray(logits)
+        (num_rows, size), num_best = logits.shape, min(num_best, logits.shape[1])
+        found = Best(
+            np.empty((num_rows, num_best), dtype=np.float32),
+            np.empty((num_rows, num_best), dtype=np.int32),
+            np.empty(num_rows, dtype=np.bool_),
+        )
+        out = (found.values.ctypes.data, found.ids.ctypes.data, found.usable.ctypes.data)
+        if self._best(logits.ctypes.data, num_rows, size, num_best, *out) != 0:
+            raise MemoryError("There is not enough memory to choose a token.")
+        return found
+
+    def are_numbers(self, logits: FloatArray) -> npt.NDArray[np.bool_]:
+        """Whether each row of ``logits`` [B, V] has neither NaN nor plus infinity in it, [B]."""
+        logits = np.ascontiguousarray(logits)
+        found = np.empty(logits.shape[0], dtype=np.bool_)
+        self._are_numbers(logits.ctypes.data, *logits.shape, found.ctypes.data)
+        return found
 
     def read_row(self, packed: PackedMatrix, row: int) -> npt.NDArray[np.float32]:
         """Row ``row`` of the matrix, [num_in]."""

@@ -4,6 +4,8 @@ A weight is ``quant * scale`` (``q8``, quants -128..127) or ``quant * scale + mi
 quants 0..15), with half-precision scales and minima for blocks of 32 inputs of one output.
 """
 
+import contextlib
+import mmap
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,6 +19,7 @@ HalfArray = npt.NDArray[np.float16]
 BLOCK: Final = 32
 LANES: Final = 16
 _ALIGNMENT: Final = 64
+_PIECE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +52,50 @@ class PackedMatrix:
         return np.ascontiguousarray(rows[: self.num_out, : self.num_in])
 
 
-def pack_q4(quants: npt.NDArray[np.uint8], scales: HalfArray, minima: HalfArray) -> PackedMatrix:
+class Memory:
+    """Where matrices are put: next to each other in large pieces, which the system can back with
+    huge pages, in the order of their use."""
+
+    def __init__(self) -> None:
+        self._piece = np.empty(0, dtype=np.uint8)
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """Zeroed bytes at a multiple of 64; they live as long as somebody holds them."""
+        if size > self._piece.size:
+            self._piece = _piece(max(size, _PIECE_BYTES))
+        taken = self._piece[:size]
+        self._piece = self._piece[-(-size // _ALIGNMENT) * _ALIGNMENT :]
+        return taken
+
+
+def _piece(size: int) -> npt.NDArray[np.uint8]:
+    pages = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype=np.uint8)
+
+
+def pack_q4(
+    quants: npt.NDArray[np.uint8], scales: HalfArray, minima: HalfArray, memory: Memory
+) -> PackedMatrix:
     """From quants [num_out, num_in] in 0..15, scales and minima [num_out, num_in / 32]."""
     num_out, num_in = quants.shape
     lanes = _by_lane(quants, LANES)  # [panels, 16, blocks, 32]
     low, high = lanes[..., : BLOCK // 2], lanes[..., BLOCK // 2 :]
     nibbles = low | (high << 4)
     packed = _interleaved(nibbles, BLOCK // 8)
-    return PackedMatrix("q4", num_out, num_in, _joined("q4", packed, scales, minima))
+    return PackedMatrix("q4", num_out, num_in, _joined("q4", packed, memory, scales, minima))
 
 
-def pack_q8(quants: npt.NDArray[np.int8], scales: HalfArray) -> PackedMatrix:
+def pack_q8(quants: npt.NDArray[np.int8], scales: HalfArray, memory: Memory) -> PackedMatrix:
     """From quants [num_out, num_in] and scales [num_out, num_in / 32]."""
     num_out, num_in = quants.shape
     packed = _interleaved(_by_lane(quants, LANES).view(np.uint8), BLOCK // 4)
-    return PackedMatrix("q8", num_out, num_in, _joined("q8", packed, scales))
+    return PackedMatrix("q8", num_out, num_in, _joined("q8", packed, memory, scales))
 
 
-def quantised(weights: FloatArray) -> PackedMatrix:
+def quantised(weights: FloatArray, memory: Memory) -> PackedMatrix:
     """Weights [num_out, num_in] rounded to 8 bits: to 1/127 of the largest of each block."""
     num_out, num_in = weights.shape
     blocks = np.zeros((num_out, -(-num_in // BLOCK) * BLOCK), dtype=np.float32)
@@ -76,7 +105,7 @@ def quantised(weights: FloatArray) -> PackedMatrix:
     exact = scales.astype(np.float32)
     inverse = np.divide(1, exact, out=np.zeros_like(exact), where=exact > 0)
     quants = np.clip(np.rint(blocks * inverse[..., None]), -127, 127).astype(np.int8)
-    return pack_q8(quants.reshape(num_out, -1)[:, :num_in], scales)
+    return pack_q8(quants.reshape(num_out, -1)[:, :num_in], scales, memory)
 
 
 def _quant_bytes(format_: Format) -> int:
@@ -117,12 +146,12 @@ def _unpacked(format_: Format, quants: npt.NDArray[np.uint8]) -> npt.NDArray[Any
 
 
 def _joined(
-    format_: Format, quants: npt.NDArray[np.uint8], *halves: HalfArray
+    format_: Format, quants: npt.NDArray[np.uint8], memory: Memory, *halves: HalfArray
 ) -> npt.NDArray[np.uint8]:
     panels, size = quants.shape
     blocks = size // _quant_bytes(format_)
     total = _panel_bytes(format_, blocks)
-    out = aligned_bytes(panels * total).reshape(panels, total)
+    out = memory.take(panels * total).reshape(panels, total)
     out[:, :size] = quants
     for values in halves:
         padded = np.zeros((panels * LANES, blocks), dtype=np.float16)
@@ -132,10 +161,3 @@ def _joined(
         out[:, size : size + raw.shape[1]] = raw
         size += raw.shape[1]
     return out.reshape(-1)
-
-
-def aligned_bytes(size: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory at a multiple of 64."""
-    raw = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size]

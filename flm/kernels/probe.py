@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from flm.kernels.build import load_kernels
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
@@ -32,7 +34,12 @@ def probe() -> TorchReport:
     cuda = torch.version.cuda if torch.cuda.is_available() else None
     gpus = range(torch.cuda.device_count()) if cuda is not None else range(0)
     devices = (_report_cpu(), *(_report_gpu(index) for index in gpus))
-    return TorchReport(torch.__version__, "plain torch", torch.get_num_threads(), cuda, devices)
+    return TorchReport(torch.__version__, _kernels(), torch.get_num_threads(), cuda, devices)
+
+
+def _kernels() -> str:
+    found = load_kernels()
+    return "native" if found.problem is None else f"plain torch, as {found.problem}"
 
 
 def _report_cpu() -> DeviceReport:

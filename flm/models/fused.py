@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from flm.kernels.library import Batch, Kernels, Layer, Matrix, Model, matrix
-from flm.kernels.packed import PackedMatrix, aligned_bytes
+from flm.kernels.packed import Memory, PackedMatrix
 from flm.kvcache.layout import CacheLayout
 from flm.models.config import ModelConfig
 from flm.models.layers import Rope
@@ -68,6 +68,7 @@ class FusedModel:
         self.layout: CacheLayout = cache_layout(config)
         self._kernels = kernels
         self._rope = Rope(config, torch.device("cpu"))
+        self._memory = Memory()
         self._kept: list[object] = []  # what the structures point into
         embedding = weights.packed("embedding.weight", config.vocab_size, config.hidden_size)
         head = embedding if config.tie_embeddings else self._head(weights)
@@ -164,22 +165,21 @@ class FusedModel:
         )
 
     def _matrix(self, packed: PackedMatrix, bias: Tensor | None = None) -> Matrix:
-        values = None if bias is None else _padded(bias)
+        values = None if bias is None else self._padded(bias)
         self._kept.append((packed, values))
         return matrix(packed, values)
 
     def _vector(self, weights: PackedWeights, name: str, size: int) -> int:
-        values = _padded(weights.tensor(name, size))
+        values = self._padded(weights.tensor(name, size))
         self._kept.append(values)
         return int(values.ctypes.data)
 
-
-def _padded(values: Tensor) -> npt.NDArray[np.float32]:
-    """Aligned, with zeros up to a multiple of 16."""
-    size = values.numel()
-    out = aligned_bytes(-(-size // 16) * 64).view(np.float32)
-    out[:size] = values.float().numpy()
-    return out
+    def _padded(self, values: Tensor) -> npt.NDArray[np.float32]:
+        """With zeros up to a multiple of 16."""
+        size = values.numel()
+        out = self._memory.take(-(-size // 16) * 64).view(np.float32)
+        out[:size] = values.float().numpy()
+        return out
 
 
 def _tables(runs: Sequence[Run]) -> Int32:

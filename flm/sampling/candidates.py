@@ -7,6 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from flm.kernels.library import Kernels
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -39,6 +41,17 @@ def best(logits: Tensor, num_best: int) -> list[Candidates]:
         if in_row == in_top
         else _mended(logits[row], host_values[row], host_ids[row], int(in_top))
         for row, (in_row, in_top) in enumerate(num_at_cut.tolist())
+    ]
+
+
+def native_best(logits: Tensor, num_best: int, kernels: Kernels) -> list[Candidates | None]:
+    """``best`` of rows on the CPU; None for a row with NaN or plus infinity, or nothing else than
+    minus infinity."""
+    found = kernels.best(logits.numpy(), num_best)
+    values, token_ids = found.values.astype(np.float64), found.ids.astype(np.int64)
+    return [
+        Candidates(values[row], token_ids[row]) if ok else None
+        for row, ok in enumerate(found.usable.tolist())
     ]
 
 

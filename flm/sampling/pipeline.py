@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from flm.kernels.library import Kernels
 from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
-from flm.sampling.candidates import best
+from flm.sampling.candidates import Candidates, best, native_best
 from flm.sampling.draw import pick
 from flm.sampling.filters import survivors, weights
 from flm.sampling.grammar import apply_masks
@@ -24,24 +25,62 @@ MAX_BOUNDED_K = 1024
 """Up to this top_k, a row's candidates come from one bounded selection over the batch."""
 
 
-def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
-    """Choose a token for each row of ``logits`` [B, V] (float32; left as they are).
+class Sampler:
+    """Chooses tokens. ``kernels`` make it faster on the CPU; the choice is the same."""
 
-    A row that allows no token, or whose logits are not numbers, gives ``NO_TOKEN``.
+    def __init__(self, kernels: Kernels | None = None) -> None:
+        self._kernels = kernels
 
-    Raises:
-        ValueError: a row that is not greedy has no ``uniform``.
-    """
-    shaped = _shaped(logits, rows)
-    token_ids = [NO_TOKEN] * len(rows)
-    usable = _usable(logits, shaped)
-    greedy = [index for index in usable if rows[index].params.is_greedy]
-    bounded = [index for index in usable if _is_bounded(rows[index].params)]
-    _choose_greedy(shaped, greedy, token_ids)
-    _choose_bounded(shaped, rows, bounded, token_ids)
-    for index in sorted(set(usable) - set(greedy) - set(bounded)):
-        token_ids[index] = sample_wide(shaped[index], rows[index].params, _uniform(rows[index]))
-    return _with_logprobs(logits, rows, token_ids)
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        """Choose a token for each row of ``logits`` [B, V] (float32; left as they are).
+
+        A row that allows no token, or whose logits are not numbers, gives ``NO_TOKEN``.
+
+        Raises:
+            ValueError: a row that is not greedy has no ``uniform``.
+        """
+        shaped = _shaped(logits, rows)
+        token_ids = [NO_TOKEN] * len(rows)
+        bounded = [index for index, row in enumerate(rows) if _is_bounded(row.params)]
+        found = self._candidates(logits, shaped, rows, bounded)
+        for index, candidates in zip(bounded, found, strict=True):
+            if candidates is not None:
+                token_ids[index] = _choose(candidates, rows[index])
+        wide = sorted(set(range(len(rows))) - set(bounded))
+        for index in _usable(logits, shaped, wide):
+            row = rows[index]
+            token_ids[index] = sample_wide(shaped[index], row.params, _uniform(row))
+        return _with_logprobs(logits, rows, token_ids)
+
+    def are_numbers(self, logits: Tensor) -> list[bool]:
+        """Whether each row of ``logits`` [B, V] has neither NaN nor plus infinity in it."""
+        if self._kernels is not None and logits.device.type == "cpu":
+            fine: list[bool] = self._kernels.are_numbers(logits.numpy()).tolist()
+            return fine
+        # One sum a row is cheap, and it is finite only if everything in it is.
+        if bool(logits.sum(dim=1).isfinite().all()):
+            return [True] * len(logits)
+        found: list[bool] = (~(logits.isnan() | logits.isposinf()).any(dim=1)).tolist()
+        return found
+
+    def _candidates(
+        self, logits: Tensor, shaped: Tensor, rows: Sequence[SamplingRow], indices: list[int]
+    ) -> list[Candidates | None]:
+        """The best tokens of some rows; None for a row that is not usable."""
+        if not indices:
+            return []
+        widest = max(_num_candidates(rows[index].params) for index in indices)
+        if len(indices) < len(rows):
+            is_same = shaped is logits
+            logits = logits[indices]
+            shaped = logits if is_same else shaped[indices]
+        if self._kernels is not None and logits.device.type == "cpu":
+            found = native_best(shaped, widest, self._kernels)
+            # A mask can hide what is not a number; the row is no better for it.
+            fine = [True] * len(found) if shaped is logits else self.are_numbers(logits)
+            return [one if ok else None for one, ok in zip(found, fine, strict=True)]
+        usable = set(_usable(logits, shaped, range(len(indices))))
+        return [one if at in usable else None for at, one in enumerate(best(shaped, widest))]
 
 
 def _shaped(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
@@ -60,42 +99,38 @@ def _is_shaped(row: SamplingRow) -> bool:
     return has_penalties or bool(row.logit_bias or row.banned_ids) or row.mask is not None
 
 
-def _usable(logits: Tensor, shaped: Tensor) -> list[int]:
-    """Rows with a best token: no NaN, nothing infinitely likely, not everything ruled out."""
+def _is_bounded(params: SamplingParams) -> bool:
+    return params.is_greedy or params.top_k <= MAX_BOUNDED_K
+
+
+def _num_candidates(params: SamplingParams) -> int:
+    return 1 if params.is_greedy else params.top_k
+
+
+def _usable(logits: Tensor, shaped: Tensor, indices: Sequence[int]) -> list[int]:
+    """Those of some rows with a best token: no NaN, nothing infinitely likely, not everything
+    ruled out."""
+    if not indices:
+        return []
     usable = torch.isfinite(shaped.amax(-1))
     if shaped is not logits:
-        # A mask can hide what is not a number; the row is no better for it.
         usable &= torch.isfinite(logits.amax(-1))
-    return [index for index, ok in enumerate(usable.tolist()) if ok]
+    fine = usable.tolist()
+    return [index for index in indices if fine[index]]
 
 
-def _is_bounded(params: SamplingParams) -> bool:
-    return not params.is_greedy and params.top_k <= MAX_BOUNDED_K
+def _choose(candidates: Candidates, row: SamplingRow) -> int:
+    params = row.params
+    if params.is_greedy:
+        return int(candidates.token_ids[0])
+    left = survivors(candidates.head(params.top_k), params)
+    return pick(left, weights(left, params.temperature), _uniform(row))
 
 
 def _uniform(row: SamplingRow) -> float:
     if row.uniform is None:
         raise ValueError("a row that is not greedy needs a number to draw with")
     return row.uniform
-
-
-def _choose_greedy(shaped: Tensor, indices: list[int], token_ids: list[int]) -> None:
-    if indices:
-        # argmax gives the first of several equal ones: the lowest id.
-        for index, token_id in zip(indices, shaped[indices].argmax(-1).tolist(), strict=True):
-            token_ids[index] = token_id
-
-
-def _choose_bounded(
-    shaped: Tensor, rows: Sequence[SamplingRow], indices: list[int], token_ids: list[int]
-) -> None:
-    if not indices:
-        return
-    widest = max(rows[index].params.top_k for index in indices)
-    for index, candidates in zip(indices, best(shaped[indices], widest), strict=True):
-        params = rows[index].params
-        left = survivors(candidates.head(params.top_k), params)
-        token_ids[index] = pick(left, weights(left, params.temperature), _uniform(rows[index]))
 
 
 def _with_logprobs(

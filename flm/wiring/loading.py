@@ -20,6 +20,7 @@ from flm.models.fused import FusedModel
 from flm.models.registry import CausalLM, load_fused, load_model
 from flm.models.store import ResolvedModel
 from flm.prefill.plan import chunk_lengths
+from flm.sampling.pipeline import Sampler
 from flm.service.models import LoadedModel, ModelInfo
 from flm.sticky import StickyStore
 from flm.text.grammar import GrammarCompiler, Sandbox, vocabulary_of
@@ -184,7 +185,9 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
         num_blocks=num_blocks,
     )
     runner = FusedRunner(model, pool) if isinstance(model, FusedModel) else TorchRunner(model, pool)
-    worker = EngineWorker(Engine(runner, limits, vocab_size=files.config.vocab_size))
+    sampler = Sampler(numerics.kernels)
+    engine = Engine(runner, limits, sampler=sampler, vocab_size=files.config.vocab_size)
+    worker = EngineWorker(engine)
     worker.start()
     return worker
 

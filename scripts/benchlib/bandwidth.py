@@ -5,15 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-NUM_BYTES = 1 << 28
-NUM_READS = 5
+NUM_READS = 15
 
 
-def read_bandwidth(num_threads: int) -> float:
-    """Bytes a second that ``num_threads`` threads read together at best, of a block that no cache
-    of a core holds."""
+def read_bandwidth(num_threads: int, num_bytes: int) -> float:
+    """Bytes a second that ``num_threads`` threads read together at best, of a block of
+    ``num_bytes``. Caches hold more of a small block, so it should be as large as the weights."""
     # Zeros would be one page of the system's, read from a cache.
-    block = np.ones(NUM_BYTES // 8, dtype=np.int64)
+    block = np.ones(num_bytes // 8, dtype=np.int64)
     parts = np.array_split(block, num_threads)
     times = []
     with ThreadPoolExecutor(num_threads) as pool:
@@ -22,4 +21,4 @@ def read_bandwidth(num_threads: int) -> float:
             # numpy lets go of the interpreter meanwhile.
             list(pool.map(np.bitwise_or.reduce, parts))
             times.append(time.perf_counter() - began)
-    return NUM_BYTES / min(times)
+    return block.nbytes / min(times)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from benchlib.bandwidth import read_bandwidth
 from benchlib.memory import MIB, PeakMemory
 from benchlib.plan import Plan
-from benchlib.scenarios import SCENARIOS, Bench, Values, ask
+from benchlib.scenarios import SCENARIOS, Bench, Values, ask, fit_of
 from benchlib.stats import Summary, summarise
 from benchlib.targets import Recipe, Target
 from flm.bench.prompts import Fit, Prompts
 
 WARM_UP_TOKENS = 16
+BLOCK_BYTES = 1 << 28
+"""Read to measure memory where nobody knows how large the weights are."""
 
 Note = Callable[[str], None]
 
@@ -79,7 +81,7 @@ def run(
 def _seat(stack: ExitStack, recipe: Recipe, prompts: Prompts, found: Values) -> _Seat:
     target = stack.enter_context(recipe.start())
     memory = None if target.pid is None else stack.enter_context(PeakMemory(target.pid))
-    fit = prompts.fit(lambda text: target.generate(ask(text), 1).prompt_tokens)
+    fit = fit_of(target, prompts)
     target.generate(ask(prompts.text(WARM_UP_TOKENS)), WARM_UP_TOKENS)
     return _Seat(recipe, target, fit, memory, found)
 
@@ -100,7 +102,8 @@ def _measure_round(
     seats: Sequence[_Seat], plan: Plan, prompts: Prompts, number: int, note: Note, threads: int
 ) -> float:
     """One round; the bandwidth in it."""
-    bandwidth = read_bandwidth(threads)
+    sizes = [seat.recipe.weight_bytes for seat in seats if seat.recipe.weight_bytes is not None]
+    bandwidth = read_bandwidth(threads, max(sizes, default=BLOCK_BYTES))
     for name, scenario in SCENARIOS.items():
         if not plan.wants(name):
             continue

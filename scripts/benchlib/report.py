@@ -28,7 +28,7 @@ def table(result: Result, plan: Plan) -> Table:
         found.add_column(f"{first.name} vs {peer.name}", justify="right")
     for metric in metrics(plan):
         values = [outcome.summaries.get(metric.name) for outcome in result.outcomes]
-        cells = [_cell(summary) for summary in values]
+        cells = [cell(summary) for summary in values]
         factors = [advantage(metric, values[0], peer) for peer in values[1:]]
         cells += ["-" if factor is None else f"{factor:.2f}x" for factor in factors]
         found.add_row(f"{metric.title} ({metric.unit})", *cells)
@@ -42,7 +42,7 @@ def facts(result: Result, threads: int) -> list[str]:
     lines = [f"{key}: {value}" for key, value in machine().items()]
     read = summarise([value / 1e9 for value in result.bandwidths])
     if read is not None:
-        lines.append(f"memory, read by {threads} threads: {_cell(read)} GB/s")
+        lines.append(f"memory, read by {threads} threads: {cell(read)} GB/s")
     for outcome in result.outcomes:
         if outcome.command is not None:
             lines.append(f"{outcome.name}: {outcome.command}")
@@ -50,7 +50,8 @@ def facts(result: Result, threads: int) -> list[str]:
     return lines
 
 
-def _cell(summary: Summary | None) -> str:
+def cell(summary: Summary | None) -> str:
+    """A summary as the tables show it."""
     if summary is None:
         return "-"
     if len(summary.values) == 1:

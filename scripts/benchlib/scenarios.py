@@ -60,6 +60,11 @@ def ask(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
+def fit_of(target: Target, prompts: Prompts) -> Fit:
+    """How words become tokens there."""
+    return prompts.fit(lambda text: target.generate(ask(text), 1).prompt_tokens)
+
+
 # --- what is done ------------------------------------------------------------------------------
 
 

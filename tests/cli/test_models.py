@@ -241,7 +241,7 @@ def test_validate_reports_a_machine_that_works(tiny):
     outcome = invoke("validate")
     assert outcome.code == 0
     assert "torch" in outcome.out
-    assert "kernels (plain torch)" in outcome.out
+    assert "kernels (native)" in outcome.out
     assert "device cpu" in outcome.out
     assert outcome.out.splitlines()[-1] == "Ready."
     report = invoke("validate", "--json").json

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from flm.engine import engine as engine_module
 from flm.engine.protocol import EngineRequest, Failed, Finished
 from flm.errors import ContextLengthError, FlmError, InternalError, InvalidRequestError
+from flm.sampling.pipeline import Sampler
 from tests.support.engines import (
     WARM,
     Reply,
@@ -343,14 +343,14 @@ def test_a_grammar_follows_its_sequence_also_through_a_preemption() -> None:
 def test_sampling_that_fails_in_a_batch_finds_the_culprit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = engine_module.sample
+    real = Sampler.sample
 
-    def sample(logits: torch.Tensor, rows: Any) -> Any:
+    def sample(sampler: Sampler, logits: torch.Tensor, rows: Any) -> Any:
         if any(row.logit_bias for row in rows):
             raise RuntimeError("bad row")
-        return real(logits, rows)
+        return real(sampler, logits, rows)
 
-    monkeypatch.setattr(engine_module, "sample", sample)
+    monkeypatch.setattr(Sampler, "sample", sample)
     replies = run(
         make_engine(),
         request("a", prompt(5), logit_bias=((1, 1.0),)),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flm.kernels.build import load_kernels
-from flm.kernels.packed import quantised
+from flm.kernels.packed import Memory, quantised
 from flm.kernels.reference import rounded
 from flm.kvcache.pool import KVPool
 from flm.models.config import ModelConfig
@@ -88,13 +88,15 @@ def rounding_twin(path: Path) -> Llama:
         return torch.nn.functional.linear(y, weight, bias)
 
     for linear in products():
-        weight = torch.from_numpy(quantised(linear.weight.numpy()).dequantised())
+        weight = torch.from_numpy(quantised(linear.weight.numpy(), Memory()).dequantised())
         object.__setattr__(linear, "weight", weight)
         object.__setattr__(linear, "product", product)
     if files.config.tie_embeddings:
         model.embedding = model.head.weight
     else:
-        model.embedding = torch.from_numpy(quantised(model.embedding.numpy()).dequantised())
+        model.embedding = torch.from_numpy(
+            quantised(model.embedding.numpy(), Memory()).dequantised()
+        )
     return model
 
 

@@ -1,12 +1,14 @@
 """Short ways to say a row of logits and what is wanted of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from flm.kernels.build import load_kernels
 from flm.sampling.batch import Sampled, SamplingRow
-from flm.sampling.pipeline import sample
+from flm.sampling.pipeline import Sampler
 from flm.types import SamplingParams
 
 NUM_DRAWS = 400
@@ -36,6 +38,15 @@ def bits(allowed: list[bool]) -> bytes:
     """A mask as the grammar gives it."""
     number = sum(1 << place for place, ok in enumerate(allowed) if ok)
     return number.to_bytes((len(allowed) + 7) // 8, "little")
+
+
+def sample(values: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+    """What plain torch chooses and the native kernels too."""
+    kernels = load_kernels().kernels
+    assert kernels is not None
+    found = Sampler().sample(values, rows)
+    assert Sampler(kernels).sample(values, rows) == found
+    return found
 
 
 def one(values: Tensor, of: SamplingRow) -> Sampled:

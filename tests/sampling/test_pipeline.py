@@ -8,8 +8,7 @@ import torch
 
 from flm.sampling import pipeline
 from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
-from flm.sampling.pipeline import sample
-from tests.sampling.rows import STEP, bits, distribution, logits, one, params, row, token
+from tests.sampling.rows import STEP, bits, distribution, logits, one, params, row, sample, token
 
 
 @pytest.fixture(autouse=True, params=["bounded", "wide"])

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from flm.sampling import pipeline
 from flm.sampling.batch import NO_TOKEN, SamplingRow
-from flm.sampling.pipeline import sample
 from flm.types import LOWEST_LOGPROB, SamplingParams
-from tests.sampling.rows import bits, params
+from tests.sampling.rows import bits, params, sample
 from tests.support.reference_sampler import LIMIT, Reference, logprobs, reference, shaped
 
 # Few distinct values, so that ties and tokens that are ruled out are common.

@@ -178,7 +178,7 @@ def test_passages_are_prose_and_differ() -> None:
 
 
 def test_reading_memory_has_a_speed() -> None:
-    assert read_bandwidth(2) > 0
+    assert read_bandwidth(2, 1 << 20) > 0
 
 
 def test_the_program_prints_a_table_and_writes_json(

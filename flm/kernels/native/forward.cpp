@@ -10,6 +10,8 @@
 
 #include "attention.h"
 #include "matrix.h"
+#include "profile.h"
+#include "select.h"
 #include "team.h"
 
 extern "C" {
@@ -95,6 +97,7 @@ class Forward {
   }
 
   void run(int me, Team& team) {
+    FLM_TIMING(me == 0);
     each(b_.num_rows, me, team, [&](int row) {
       read_row(m_.embedding, b_.token_ids[row], x_ + (size_t)row * m_.hidden);
     });
@@ -157,6 +160,7 @@ class Forward {
   // make(rows, row) for every row of a product's input; gives the rows that this member reads.
   template <typename Make>
   Rows input(const Rows& rows, int me, Team& team, Make make) {
+    FLM_TIMED(INPUTS);
     if (copies_ == 1) {
       each(b_.num_rows, me, team, [&](int row) { make(rows, row); });
       return rows;
@@ -182,6 +186,7 @@ class Forward {
 
   template <typename Done>
   void product(const Matrix& matrix, const Rows& in, int first, int last, Done done) const {
+    FLM_TIMED(PRODUCTS);
     if (first < last) multiply(matrix, in, b_.num_rows, first, last, done);
   }
 
@@ -200,12 +205,17 @@ class Forward {
       });
     }
     team.barrier();
+    attend_all(layer, me, team);
+    add_to_residual(layer.output, wide_input(query_in_, query_size_, me, team), me, team);
+  }
+
+  void attend_all(const Layer& layer, int me, Team& team) {
+    FLM_TIMED(ATTENTION);
     Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim};
     if (has_chunks_) write_chunks(layer, pages, me, team);
     for (size_t i = me; i < items_.size(); i += team.size()) attend(layer, pages, items_[i]);
     team.barrier();
     if (num_partials_ > 0) merge_partials(me, team);
-    add_to_residual(layer.output, wide_input(query_in_, query_size_, me, team), me, team);
   }
 
   // The keys and values of chunks, all before anyone looks at them.
@@ -362,6 +372,7 @@ class Forward {
 
   void logits(int me, Team& team) {
     if (b_.num_logits == 0) return;
+    FLM_TIMED(HEAD);
     std::vector<float> normed(m_.hidden);
     each(b_.num_logits, me, team, [&](int i) {
       norm(x_ + (size_t)b_.logit_rows[i] * m_.hidden, m_.norm, m_.hidden, normed.data());
@@ -428,7 +439,35 @@ int flm_linear(const Matrix* matrix, const float* x, int num_rows, float* out, i
   return 0;
 }
 
+// The `wanted` best of each row, best first, the lower id among equals. usable[row] is 0, and the
+// row's places are left alone, where a value is NaN or plus infinity, or all are minus infinity.
+int flm_best(const float* values, int num_rows, int count, int wanted, float* best, int32_t* ids,
+             uint8_t* usable) {
+  try {
+    Best selection(wanted);
+    for (int row = 0; row < num_rows; row++) {
+      const float* own = values + (size_t)row * count;
+      usable[row] = !has_no_number(own, count);
+      if (!usable[row]) continue;
+      const auto& found = selection.of(own, count);
+      usable[row] = found[0].value > -INFINITY;
+      for (int i = 0; i < wanted; i++) {
+        best[(size_t)row * wanted + i] = found[i].value;
+        ids[(size_t)row * wanted + i] = found[i].id;
+      }
+    }
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// 1 where every value is a number or minus infinity.
+void flm_are_numbers(const float* values, int num_rows, int count, uint8_t* numbers) {
+  for (int row = 0; row < num_rows; row++)
+    numbers[row] = !has_no_number(values + (size_t)row * count, count);
+}
+
 void flm_read_row(const Matrix* matrix, int row, float* out) { read_row(*matrix, row, out); }
 
-int flm_abi() { return (int)(sizeof(Model) * 10000 + sizeof(Layer) * 10 + sizeof(Batch) % 10); }
 }

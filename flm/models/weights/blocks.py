@@ -12,27 +12,22 @@ import numpy.typing as npt
 from gguf import quants
 from gguf.constants import GGMLQuantizationType
 
-from flm.kernels.packed import PackedMatrix, pack_q4, pack_q8, quantised
+from flm.kernels.packed import Memory, PackedMatrix, pack_q4, pack_q8, quantised
 
 Bytes = npt.NDArray[np.uint8]
 
 _NIBBLES: Final[Bytes] = np.array([0, 4], np.uint8).reshape(1, 1, 2, 1)
 
 
-def pack_blocks(rows: Bytes, kind: GGMLQuantizationType) -> PackedMatrix:
+def pack_blocks(rows: Bytes, kind: GGMLQuantizationType, memory: Memory) -> PackedMatrix:
     """The matrix stored in ``rows``, [num_out, bytes of a row].
 
     Raises NotImplementedError for a type that cannot be read.
     """
     known = _PACKERS.get(kind)
     if known is not None:
-        return known(rows)
-    return quantised(np.asarray(quants.dequantize(rows, kind), dtype=np.float32))
-
-
-def is_kept(kind: GGMLQuantizationType) -> bool:
-    """Whether packing keeps the type's own quants instead of rounding to 8 bits."""
-    return kind in _PACKERS
+        return known(rows, memory)
+    return quantised(np.asarray(quants.dequantize(rows, kind), dtype=np.float32), memory)
 
 
 def _halves(raw: Bytes) -> npt.NDArray[np.float16]:
@@ -44,25 +39,27 @@ def _nibbles(raw: Bytes, num_out: int) -> Bytes:
     return np.concatenate((raw & 15, raw >> 4), axis=-1).reshape(num_out, -1)
 
 
-def _pack_q4_0(rows: Bytes) -> PackedMatrix:
+def _pack_q4_0(rows: Bytes, memory: Memory) -> PackedMatrix:
     blocks = rows.reshape(rows.shape[0], -1, 18)
     scales = _halves(blocks[..., :2])[..., 0]
-    return pack_q4(_nibbles(blocks[..., 2:], rows.shape[0]), scales, scales * np.float16(-8))
+    return pack_q4(
+        _nibbles(blocks[..., 2:], rows.shape[0]), scales, scales * np.float16(-8), memory
+    )
 
 
-def _pack_q4_1(rows: Bytes) -> PackedMatrix:
+def _pack_q4_1(rows: Bytes, memory: Memory) -> PackedMatrix:
     blocks = rows.reshape(rows.shape[0], -1, 20)
     pairs = _halves(blocks[..., :4])
-    return pack_q4(_nibbles(blocks[..., 4:], rows.shape[0]), pairs[..., 0], pairs[..., 1])
+    return pack_q4(_nibbles(blocks[..., 4:], rows.shape[0]), pairs[..., 0], pairs[..., 1], memory)
 
 
-def _pack_q8_0(rows: Bytes) -> PackedMatrix:
+def _pack_q8_0(rows: Bytes, memory: Memory) -> PackedMatrix:
     blocks = rows.reshape(rows.shape[0], -1, 34)
     values = np.ascontiguousarray(blocks[..., 2:]).view(np.int8)
-    return pack_q8(values.reshape(rows.shape[0], -1), _halves(blocks[..., :2])[..., 0])
+    return pack_q8(values.reshape(rows.shape[0], -1), _halves(blocks[..., :2])[..., 0], memory)
 
 
-def _pack_q4_k(rows: Bytes) -> PackedMatrix:
+def _pack_q4_k(rows: Bytes, memory: Memory) -> PackedMatrix:
     num_out = rows.shape[0]
     blocks = rows.reshape(-1, 144)  # 256 inputs each, in eight parts of 32
     steps = _halves(blocks[:, :4]).astype(np.float32)
@@ -72,10 +69,11 @@ def _pack_q4_k(rows: Bytes) -> PackedMatrix:
         nibbles.reshape(num_out, -1),
         (steps[:, :1] * scales).astype(np.float16).reshape(num_out, -1),
         (-steps[:, 1:] * minima).astype(np.float16).reshape(num_out, -1),
+        memory,
     )
 
 
-_PACKERS: Final[Mapping[GGMLQuantizationType, Callable[[Bytes], PackedMatrix]]] = {
+_PACKERS: Final[Mapping[GGMLQuantizationType, Callable[[Bytes, Memory], PackedMatrix]]] = {
     GGMLQuantizationType.Q4_0: _pack_q4_0,
     GGMLQuantizationType.Q4_1: _pack_q4_1,
     GGMLQuantizationType.Q8_0: _pack_q8_0,

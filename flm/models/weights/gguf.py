@@ -12,7 +12,7 @@ from gguf.constants import GGMLQuantizationType
 from torch import Tensor
 
 from flm.errors import ModelFileError
-from flm.kernels.packed import PackedMatrix
+from flm.kernels.packed import Memory, PackedMatrix
 from flm.models.config import ModelConfig
 from flm.models.gguf_header import GGUFTensor
 from flm.models.weights.blocks import pack_blocks
@@ -43,6 +43,7 @@ class GGUFWeights:
         self._config = config
         self._dtype = dtype
         self._device = device
+        self._memory = Memory()
         self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -69,7 +70,7 @@ class GGUFWeights:
         rows = raw.reshape(num_out, -1)
         order = self._row_order(name, num_out)
         try:
-            return pack_blocks(rows if order is None else rows[order], entry.kind)
+            return pack_blocks(rows if order is None else rows[order], entry.kind, self._memory)
         except NotImplementedError as error:
             raise _unreadable(entry) from error
 

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from flm.errors import ModelFileError
-from flm.kernels.packed import PackedMatrix, quantised
+from flm.kernels.packed import Memory, PackedMatrix, quantised
 from flm.models.safetensors_header import SafetensorsTensor
 from flm.models.weights.names import hf_name
 from flm.models.weights.shape import check_shape, missing_tensor
@@ -31,6 +31,7 @@ class SafetensorsWeights:
         self._tensors = tensors
         self._dtype = dtype
         self._device = device
+        self._memory = Memory()
         self._open: dict[Path, Any] = {}
 
     def tensor(self, name: str, *shape: int) -> Tensor:
@@ -54,7 +55,7 @@ class SafetensorsWeights:
 
         Raises ModelFileError where it is missing, damaged or of another shape.
         """
-        return quantised(self.tensor(name, num_out, num_in).float().numpy())
+        return quantised(self.tensor(name, num_out, num_in).float().numpy(), self._memory)
 
     def _read(self, entry: SafetensorsTensor) -> Tensor:
         try:

@@ -4,6 +4,7 @@ import pytest
 from gguf import quants
 from gguf.constants import GGMLQuantizationType as Kind
 
+from flm.kernels.packed import Memory
 from flm.models.weights.blocks import pack_blocks
 
 RANDOM = np.random.default_rng(0)
@@ -30,7 +31,7 @@ def random_blocks(kind: Kind, num_out: int = 24, num_in: int = 512) -> np.ndarra
 def test_written_types(kind: Kind) -> None:
     raw = quants.quantize(weights(), kind).view(np.uint8).reshape(40, -1)
     wanted = quants.dequantize(raw, kind).astype(np.float32)
-    found = pack_blocks(raw, kind).dequantised()
+    found = pack_blocks(raw, kind, Memory()).dequantised()
     if kind in LOSSLESS:
         np.testing.assert_array_equal(found, wanted)
     else:
@@ -42,7 +43,7 @@ def test_written_types(kind: Kind) -> None:
 def test_other_types_are_rounded_to_8_bits(kind: Kind) -> None:
     raw = random_blocks(kind)
     wanted = quants.dequantize(raw, kind).astype(np.float32)
-    packed = pack_blocks(raw, kind)
+    packed = pack_blocks(raw, kind, Memory())
     assert packed.format == "q8"
     steps = np.abs(wanted).reshape(24, -1, 32).max(axis=-1).repeat(32, axis=1) / 127
     assert (np.abs(packed.dequantised() - wanted) <= 0.57 * steps + 1e-9).all()
@@ -50,7 +51,7 @@ def test_other_types_are_rounded_to_8_bits(kind: Kind) -> None:
 
 def test_q4_k_keeps_its_quants() -> None:
     raw = random_blocks(Kind.Q4_K)
-    packed = pack_blocks(raw, Kind.Q4_K)
+    packed = pack_blocks(raw, Kind.Q4_K, Memory())
     wanted = quants.dequantize(raw, Kind.Q4_K)
     assert packed.format == "q4"
     # Two roundings of scales to half precision, each to 1/2048 of at most 63 * 0.01 * 15.
