@@ -17,6 +17,10 @@ Heard = Callable[[], None]
 TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
 
 
+class _BadRequestError(BenchError):
+    """HTTP 400."""
+
+
 class OpenAIClient:
     """Chat completions of one model at one base URL (with or without ``/v1``)."""
 
@@ -76,25 +80,25 @@ class OpenAIClient:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        reply = self._try_stream(body | self._extensions, heard)
-        if reply is None:
-            # OpenAI's own API and others reject fields they do not know.
-            self._extensions = {}
-            reply = self._try_stream(body, heard)
-        if reply is None:
-            raise BenchError(f"{self.base_url} rejects a plain chat completion with status 400.")
+        try:
+            return self._stream(body | self._extensions, heard)
+        except _BadRequestError:
+            if not self._extensions:
+                raise
+        # OpenAI's own API and others reject fields they do not know.
+        reply = self._stream(body, heard)
+        self._extensions = {}
         return reply
 
-    def _try_stream(self, body: dict[str, Any], heard: Heard | None) -> Reply | None:
-        """One request; None when the server answers 400."""
+    def _stream(self, body: dict[str, Any], heard: Heard | None) -> Reply:
         start = time.perf_counter()
         try:
             with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
-                if response.status_code == httpx.codes.BAD_REQUEST:
-                    return None
                 if response.is_error:
                     text = response.read().decode(errors="replace")[:500]
-                    raise BenchError(f"{self.base_url}: HTTP {response.status_code}: {text}")
+                    is_bad = response.status_code == httpx.codes.BAD_REQUEST
+                    kind = _BadRequestError if is_bad else BenchError
+                    raise kind(f"{self.base_url}: HTTP {response.status_code}: {text}")
                 return self._read(_events(response), start, heard)
         except httpx.HTTPError as error:
             raise BenchError(f"{self.base_url}: {type(error).__name__}: {error}") from error

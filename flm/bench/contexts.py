@@ -11,7 +11,7 @@ from flm.bench.reply import Reply
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768)
 DECODE_LEN = 128
-SPARE = 16
+SPARE = 32
 """Tokens that a prompt may come out longer than asked for."""
 
 
