@@ -52,11 +52,12 @@ DOORS = Doors(
         "engine": ("prefill", "models", "kvcache", "sampling"),
         "service": ("text", "engine.protocol"),
         "server": ("service",),
+        "bench": (),
         "wiring": (ANY,),
         "cli": (ANY,),
         "__main__": (ANY,),
     },
-    private={"wiring": ("cli", "__main__"), "cli": ("__main__",)},
+    private={"wiring": ("cli", "__main__"), "bench": ("cli",), "cli": ("__main__",)},
     guarded={"torch": TORCH_ROOMS, "safetensors.torch": TORCH_ROOMS, "transformers": TORCH_ROOMS},
 )
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flm.cli.bench import bench
 from flm.cli.check import check
 from flm.cli.listing import list_models
 from flm.cli.port import port
@@ -71,6 +72,7 @@ app.command("pull")(pull)
 app.command("remove")(remove)
 app.command("check")(check)
 app.command("validate")(validate)
+app.command("bench")(bench)
 app.command("port")(port)
 app.command("version")(version)
 

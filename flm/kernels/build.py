@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,21 +50,21 @@ def load_kernels() -> Found:
         return Found(None, str(error))
 
 
-def build() -> Path:
-    """The library, built if it is not there yet.
+def build(*flags: str) -> Path:
+    """The library, built if it is not there yet; with further flags of the compiler if given.
 
     Raises:
         BuildError: there is no compiler, or it fails.
     """
     compiler = _compiler()
-    target = _cache_dir() / f"kernels-{_fingerprint(compiler)}.so"
+    target = _cache_dir() / f"kernels-{_fingerprint(compiler, flags)}.so"
     if target.exists():
         return target
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_suffix(".lock"), timeout=_TIMEOUT_S):
             if not target.exists():
-                _compile(compiler, target)
+                _compile(compiler, target, flags)
     except (OSError, Timeout) as error:
         raise BuildError(f"the kernels cannot be kept in {target.parent}: {error}") from error
     return target
@@ -94,14 +95,14 @@ def _cache_dir() -> Path:
     return root / "flm"
 
 
-def _fingerprint(compiler: str) -> str:
-    """Changes with the source, the compiler and what the CPU can do."""
+def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
+    """Changes with the source, the compiler, the flags and what the CPU can do."""
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60)
     digest.update(version.stdout)
-    digest.update(" ".join((*_FLAGS, *_cpu_flags())).encode())
+    digest.update(" ".join((*_FLAGS, *flags, *_cpu_flags())).encode())
     digest.update(_cpu().encode())
     return digest.hexdigest()[:20]
 
@@ -123,10 +124,11 @@ def _cpu_flags() -> tuple[str, ...]:
     return ("-mcpu=native",) if is_arm else ("-march=native",)
 
 
-def _compile(compiler: str, target: Path) -> None:
+def _compile(compiler: str, target: Path, flags: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         out = Path(folder) / target.name
-        command = [compiler, *_FLAGS, *_cpu_flags(), str(SOURCE / "forward.cpp"), "-o", str(out)]
+        source = str(SOURCE / "forward.cpp")
+        command = [compiler, *_FLAGS, *flags, *_cpu_flags(), source, "-o", str(out)]
         # Apple's compiler has no OpenMP: one thread there.
         first = _run([*command, "-fopenmp"])
         if first is not None:

@@ -1,136 +1,158 @@
 """The command line of scripts/bench."""
 
 import argparse
-import json
-import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Final
 
 from rich.console import Console
 
-from benchlib.errors import BenchError
-from benchlib.measure import Plan, run
-from benchlib.prompts import Prompts
-from benchlib.report import as_json, table
-from benchlib.targets import Recipe, flm_recipe, llama_recipe, transformers_recipe, url_recipe
-from flm.cli.serve import pull, require_known
+from benchlib import options
+from benchlib.measure import run
+from benchlib.options import count
+from benchlib.plan import Plan
+from benchlib.report import as_json, facts, table
+from benchlib.scenarios import SCENARIOS
+from benchlib.targets import (
+    Recipe,
+    flm_recipe,
+    llama_recipe,
+    speculating,
+    transformers_recipe,
+    url_recipe,
+)
+from flm.bench.prompts import Prompts
 from flm.config import DEFAULT_MODEL
 from flm.errors import FlmError
-from flm.models.store import open_store
 
 TARGETS = "flm, llama-server, transformers, or the base URL of a running server"
+COMMANDS: Final[Mapping[str, str]] = {
+    "sampler": "what sampling a row costs, by setting",
+    "quality": "how far the fast mode's predictions are from the exact mode's",
+    "sweep": "throughput by number of clients, and cost by length of the prompt",
+    "profile": "where the time of a token goes",
+}
 EPILOG = """
 examples:
   scripts/bench                                   our server alone
-  scripts/bench --peer transformers               beside transformers' own generate
-  scripts/bench --peer llama-server --clients 16  beside llama.cpp on the same file
+  scripts/bench --peer llama-server --minutes 15  beside llama.cpp on the same file
+  scripts/bench --peer transformers --only decode beside transformers' own generate
   scripts/bench --peer http://127.0.0.1:8000      beside any OpenAI-compatible server
-  scripts/bench transformers                      the reference alone
   scripts/bench -- --dtype float32                arguments behind -- go to flm serve
-"""
+
+other commands, each with a --help of its own:
+""" + "\n".join(f"  scripts/bench {name:8} {what}" for name, what in COMMANDS.items())
 
 
-def _count(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = minimum - 1
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"{text} is not a whole number from {minimum} up")
-        return value
-
-    return parse
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """All options."""
-    parser = argparse.ArgumentParser(
-        prog="scripts/bench",
-        description="Measure start-up, first token, prefill, decode, throughput and memory.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+def make_parser() -> Any:
+    """All options of the measurement itself."""
+    parser = options.make_parser(
+        "", "Measure start-up, first token, prefill, decode, throughput and memory.", EPILOG
     )
+    options.add_model(parser)
+    add_targets(parser)
+    default, add = Plan(), parser.add_argument
+    names = ["startup", *SCENARIOS]
+    add("--only", action="append", choices=names, default=[], help="not all, but this; repeatable")
+    add("--prompt-len", type=count(1), action="append", help="tokens; repeatable (512 and 4000)")
+    add("--decode-len", type=count(2), default=default.decode_len, help="new tokens of one client")
+    add("--clients", type=count(0), default=default.num_clients, help="at once, 0 for none (8)")
+    add("--client-prompt-len", type=count(1), default=default.client_prompt_len, help="of each")
+    add("--client-tokens", type=count(1), default=default.client_tokens, help="new ones of each")
+    add("--shared-len", type=count(1), default=default.shared_len, help="a common system prompt")
+    add("--turn-len", type=count(1), default=default.turn_len, help="a conversation's first turn")
+    add("--arrival-len", type=count(1), default=default.arrival_len, help="a prompt beside others")
+    add("--repeat", type=count(1), default=default.repeat, help="rounds (3)")
+    add("--minutes", type=float, help="start no round that would not end in this time")
+    add("--seed", type=count(0), help="of the prompts; default: new ones in every run")
+    return parser
+
+
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """What is measured, and beside what."""
     add = parser.add_argument
     add("target", nargs="?", default="flm", help=f"what to measure: {TARGETS}")
     add("--url", help="the same as giving the base URL as the target")
     add("--peer", action="append", default=[], help=f"measured in the same run: {TARGETS}")
-    add("--model", help=f"a tag or a path; for a URL the name to send (default {DEFAULT_MODEL})")
-    add("--prompt-len", type=_count(1), action="append", help="tokens; repeatable (512)")
-    add("--decode-len", type=_count(2), default=128, help="new tokens of one client (128)")
-    add("--clients", type=_count(0), default=8, help="clients at once, 0 for none (8)")
-    add("--client-prompt-len", type=_count(1), default=64, help="prompt of each (64)")
-    add("--client-tokens", type=_count(1), default=64, help="new tokens of each (64)")
-    add("--cached-turn", action="store_true", help="also the second turn of a conversation")
-    add("--repeat", type=_count(1), default=3, help="rounds (3)")
-    add("--threads", type=_count(1), default=os.cpu_count() or 1, help="of what we start")
-    add("--seed", type=_count(0), help="of the prompts; default: new ones in every run")
-    add("--json", type=Path, metavar="FILE", help="write all values there too")
-    return parser
+    add("--llama-server", metavar="PROGRAM", help="a llama-server of your own as that peer")
 
 
-def _gguf_of(model: str) -> Path:
-    """The file of an installed model, which is fetched first where it is missing."""
-    store = open_store()
-    if require_known(store, model):
-        pull(store, model)
-    path = store.resolve(model).path
-    if path.suffix != ".gguf":
-        raise BenchError(f"{model} is no GGUF file; llama-server and transformers need one here.")
-    return path
+def recipes_of(asked: Any, plan: Plan, serve_args: Sequence[str]) -> list[Recipe]:
+    """The target and its peers."""
+    first = asked.target if asked.url is None else asked.url
+    return [_recipe(name, asked, plan, serve_args) for name in (first, *asked.peer)]
 
 
-def _recipe(name: str, options: argparse.Namespace, serve_args: Sequence[str]) -> Recipe:
-    model = DEFAULT_MODEL if options.model is None else options.model
+def _recipe(name: str, asked: Any, plan: Plan, serve_args: Sequence[str]) -> Recipe:
     if name == "flm":
-        return flm_recipe(model, options.threads, serve_args)
-    if name == "llama-server":
-        return llama_recipe(_gguf_of(model), options.threads, max(options.clients, 1))
+        model = DEFAULT_MODEL if asked.model is None else asked.model
+        path = options.path_of(asked.model)
+        recipe = flm_recipe(model, asked.threads, plan.kv_tokens, serve_args)
+        return replace(recipe, weight_bytes=path.stat().st_size) if path.is_file() else recipe
+    if name not in ("llama-server", "transformers"):
+        return url_recipe(name, asked.model)
+    gguf = options.gguf_of(asked.model)
     if name == "transformers":
-        return transformers_recipe(_gguf_of(model), options.threads)
-    return url_recipe(name, options.model)
+        recipe = transformers_recipe(gguf, asked.threads)
+    else:
+        slots = max(plan.num_clients, 1)
+        recipe = llama_recipe(gguf, asked.threads, slots, plan.kv_tokens, asked.llama_server)
+    return replace(recipe, weight_bytes=gguf.stat().st_size)
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What is ours and what stands behind ``--``."""
-    if "--" not in arguments:
-        return list(arguments), []
-    cut = list(arguments).index("--")
-    return list(arguments[:cut]), list(arguments[cut + 1 :])
-
-
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(asked: Any) -> Plan:
+    default = Plan()
     return Plan(
-        prompt_lens=tuple(dict.fromkeys(options.prompt_len or [512])),
-        decode_len=options.decode_len,
-        num_clients=options.clients,
-        client_prompt_len=options.client_prompt_len,
-        client_tokens=options.client_tokens,
-        repeat=options.repeat,
-        cached_turn=options.cached_turn,
+        prompt_lens=tuple(dict.fromkeys(asked.prompt_len or default.prompt_lens)),
+        decode_len=asked.decode_len,
+        num_clients=asked.clients,
+        client_prompt_len=asked.client_prompt_len,
+        client_tokens=asked.client_tokens,
+        shared_len=asked.shared_len,
+        turn_len=asked.turn_len,
+        arrival_len=asked.arrival_len,
+        repeat=asked.repeat,
+        only=frozenset(asked.only),
+        minutes=asked.minutes,
     )
+
+
+def _measure(arguments: Sequence[str]) -> None:
+    ours, serve_args = options.split(arguments)
+    asked = make_parser().parse_args(ours)
+    plan = _plan(asked)
+    seed = secrets.randbits(32) if asked.seed is None else asked.seed
+    progress = Console(stderr=True)
+    recipes = recipes_of(asked, plan, serve_args)
+    guessing = [] if not plan.wants("repeat") else [speculating(recipe) for recipe in recipes]
+    recipes += [recipe for recipe in guessing if recipe is not None]
+    result = run(
+        recipes,
+        plan,
+        Prompts(seed),
+        lambda text: progress.print(f"bench: {text}"),
+        threads=asked.threads,
+    )
+    Console().print(table(result, plan))
+    for line in facts(result, asked.threads):
+        print(line)
+    options.write_json(asked.json, as_json(result, plan, threads=asked.threads, seed=seed))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; 0 when all of it worked."""
-    ours, serve_args = _split(sys.argv[1:] if arguments is None else arguments)
-    options = make_parser().parse_args(ours)
-    plan = _plan(options)
-    seed = secrets.randbits(32) if options.seed is None else options.seed
-    progress = Console(stderr=True)
-    first = options.target if options.url is None else options.url
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    act: Callable[[Sequence[str]], None] = _measure
+    if given and given[0] in COMMANDS:
+        act = import_module(f"benchlib.{given.pop(0)}").main
     try:
-        recipes = [_recipe(name, options, serve_args) for name in (first, *options.peer)]
-        outcomes = run(recipes, plan, Prompts(seed), lambda text: progress.print(f"bench: {text}"))
-    except (BenchError, FlmError) as error:
+        act(given)
+    except FlmError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    Console().print(table(outcomes, plan))
-    if options.json is not None:
-        document = as_json(outcomes, plan, threads=options.threads, seed=seed)
-        options.json.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     return 0

@@ -1,54 +1,25 @@
-"""The measurements: every target in turn, round after round, so that noise hits all alike."""
+"""The measurements: targets take turns at every scenario of every round, so that noise of the
+machine hits all alike."""
 
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchlib.memory import PeakMemory
-from benchlib.prompts import Fit, Prompts
-from benchlib.reply import Message, Reply
-from benchlib.stats import Metric, Summary, summarise
+from benchlib.bandwidth import read_bandwidth
+from benchlib.memory import MIB, PeakMemory
+from benchlib.plan import Plan
+from benchlib.scenarios import SCENARIOS, Bench, Values, ask, fit_of
+from benchlib.stats import Summary, summarise
 from benchlib.targets import Recipe, Target
+from flm.bench.prompts import Fit, Prompts
 
-FIRST_QUESTION_TOKENS = 64
-FOLLOW_UP = "Say that again in other words."
+WARM_UP_TOKENS = 16
+BLOCK_BYTES = 1 << 28
+"""Read to measure memory where nobody knows how large the weights are."""
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to measure. Lengths are in tokens."""
-
-    prompt_lens: tuple[int, ...] = (512,)
-    decode_len: int = 128
-    num_clients: int = 8
-    client_prompt_len: int = 64
-    client_tokens: int = 64
-    repeat: int = 3
-    cached_turn: bool = False
-
-    def metrics(self) -> tuple[Metric, ...]:
-        """What this plan gives, in the order of the table."""
-        found = [Metric("startup", "start-up", "s", is_better_high=False)]
-        for length in self.prompt_lens:
-            found += [
-                Metric(f"ttft_{length}", f"first token, prompt {length}", "s", False),
-                Metric(f"prefill_{length}", f"prefill, prompt {length}", "tok/s", True),
-            ]
-        found.append(Metric("decode", f"decode, {self.decode_len} tokens", "tok/s", True))
-        if self.num_clients > 0:
-            title = f"{self.num_clients} clients, total"
-            found += [
-                Metric("clients", title, "tok/s", True),
-                Metric("clients_ttft", f"{self.num_clients} clients, first token", "s", False),
-            ]
-        if self.cached_turn:
-            length = self.prompt_lens[0]
-            found.append(Metric("cached_ttft", f"second turn after {length}", "s", False))
-        return (*found, Metric("memory", "peak memory", "MiB", is_better_high=False))
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,41 +29,112 @@ class Outcome:
     name: str
     model: str
     summaries: Mapping[str, Summary]
+    command: str | None = None
+    facts: tuple[str, ...] = ()
 
 
-Values = defaultdict[str, list[float]]
-Note = Callable[[str], None]
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run. ``bandwidths`` are bytes read from memory a second, a value a round."""
+
+    outcomes: tuple[Outcome, ...]
+    bandwidths: tuple[float, ...]
 
 
-def run(recipes: Sequence[Recipe], plan: Plan, prompts: Prompts, note: Note) -> list[Outcome]:
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """A target that runs, and what has been found of it."""
+
+    recipe: Recipe
+    target: Target
+    fit: Fit
+    memory: PeakMemory | None
+    found: Values
+
+
+def run(
+    recipes: Sequence[Recipe], plan: Plan, prompts: Prompts, note: Note, *, threads: int
+) -> Result:
     """Measure all targets side by side.
 
     Raises:
         BenchError: one of them does not start, fails, or cannot be counted.
     """
     values: list[Values] = [defaultdict(list) for _ in recipes]
-    _measure_startups(recipes, values, plan.repeat, note)
+    began = time.monotonic()
+    if plan.wants("startup"):
+        _measure_startups(recipes, values, plan.repeat, note)
     with ExitStack() as stack:
-        targets = [stack.enter_context(recipe.start()) for recipe in recipes]
-        fits = [_fit(target, prompts) for target in targets]
-        watches = [
-            None if target.pid is None else stack.enter_context(PeakMemory(target.pid))
-            for target in targets
+        seats = [
+            _seat(stack, recipe, prompts, found)
+            for recipe, found in zip(recipes, values, strict=True)
         ]
-        for number in range(1, plan.repeat + 1):
-            for target, fit, found in zip(targets, fits, values, strict=True):
-                note(f"round {number} of {plan.repeat}: {target.name}")
-                _measure_round(_Bench(target, fit, prompts, plan, found))
-        for watch, found in zip(watches, values, strict=True):
-            if watch is not None:
-                found["memory"].append(watch.peak_mib)
-        return [_outcome(target, found) for target, found in zip(targets, values, strict=True)]
+        bandwidths = [
+            _measure_round(seats, plan, prompts, number, note, threads)
+            for number in _rounds(plan, began, note)
+        ]
+        for seat in seats:
+            _measure_memory(seat)
+        return Result(tuple(_outcome(seat) for seat in seats), tuple(bandwidths))
 
 
-def _outcome(target: Target, found: Values) -> Outcome:
-    summaries = {name: summarise(values) for name, values in found.items()}
+def _seat(stack: ExitStack, recipe: Recipe, prompts: Prompts, found: Values) -> _Seat:
+    target = stack.enter_context(recipe.start())
+    memory = None if target.pid is None else stack.enter_context(PeakMemory(target.pid))
+    fit = fit_of(target, prompts)
+    target.generate(ask(prompts.text(WARM_UP_TOKENS)), WARM_UP_TOKENS)
+    return _Seat(recipe, target, fit, memory, found)
+
+
+def _rounds(plan: Plan, began: float, note: Note) -> Iterator[int]:
+    """The numbers of the rounds, from 1, as far as the time goes."""
+    longest = 0.0
+    for number in range(1, plan.repeat + 1):
+        start = time.monotonic()
+        if plan.minutes is not None and start - began + longest > 60 * plan.minutes and number > 1:
+            note(f"no time for more than {number - 1} of {plan.repeat} rounds")
+            return
+        yield number
+        longest = max(longest, time.monotonic() - start)
+
+
+def _measure_round(
+    seats: Sequence[_Seat], plan: Plan, prompts: Prompts, number: int, note: Note, threads: int
+) -> float:
+    """One round; the bandwidth in it."""
+    sizes = [seat.recipe.weight_bytes for seat in seats if seat.recipe.weight_bytes is not None]
+    bandwidth = read_bandwidth(threads, max(sizes, default=BLOCK_BYTES))
+    for name, scenario in SCENARIOS.items():
+        if not plan.wants(name):
+            continue
+        # Whoever comes first in one round comes last in the next.
+        for seat in seats if number % 2 == 1 else reversed(seats):
+            recipe, target = seat.recipe, seat.target
+            is_asked = recipe.only is None or name in recipe.only
+            if not is_asked or (scenario.many and not (target.takes_many and plan.num_clients)):
+                continue
+            note(f"round {number} of {plan.repeat}: {name}: {target.name}")
+            scenario.run(Bench(target, seat.fit, prompts, plan, seat.found, number))
+            if name == "decode" and recipe.weight_bytes is not None and seat.found["decode"]:
+                limit = bandwidth / recipe.weight_bytes
+                seat.found["roofline"].append(100 * seat.found["decode"][-1] / limit)
+    return bandwidth
+
+
+def _measure_memory(seat: _Seat) -> None:
+    if seat.memory is None:
+        return
+    peak = seat.memory.peak_mib
+    seat.found["memory"].append(peak)
+    if seat.recipe.weight_bytes is not None:
+        seat.found["memory_ratio"].append(peak * MIB / seat.recipe.weight_bytes)
+
+
+def _outcome(seat: _Seat) -> Outcome:
+    summaries = {name: summarise(values) for name, values in seat.found.items()}
     kept = {name: summary for name, summary in summaries.items() if summary is not None}
-    return Outcome(target.name, target.model, kept)
+    target, recipe = seat.target, seat.recipe
+    return Outcome(target.name, target.model, kept, recipe.command, tuple(target.facts))
 
 
 def _measure_startups(
@@ -107,76 +149,3 @@ def _measure_startups(
             with recipe.start() as target:
                 if number > 0 and target.startup_s is not None:
                     found["startup"].append(target.startup_s)
-
-
-def _ask(text: str) -> list[Message]:
-    return [{"role": "user", "content": text}]
-
-
-def _fit(target: Target, prompts: Prompts) -> Fit:
-    return prompts.fit(lambda text: target.generate(_ask(text), 1).prompt_tokens)
-
-
-# --- one round at one target -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Bench:
-    target: Target
-    fit: Fit
-    prompts: Prompts
-    plan: Plan
-    found: Values
-
-    def text(self, num_tokens: int) -> str:
-        """A prompt of about that many tokens, template included."""
-        return self.prompts.text(self.fit.words_for(num_tokens))
-
-
-def _measure_round(bench: _Bench) -> None:
-    for length in bench.plan.prompt_lens:
-        reply = bench.target.generate(_ask(bench.text(length)), 1)
-        bench.found[f"ttft_{length}"].append(reply.first_token_s)
-        bench.found[f"prefill_{length}"].append(reply.prefill_tps)
-    _measure_decode(bench)
-    if bench.target.takes_many and bench.plan.num_clients > 0:
-        _measure_clients(bench)
-    if bench.plan.cached_turn:
-        _measure_second_turn(bench)
-
-
-def _measure_decode(bench: _Bench) -> None:
-    question = _ask(bench.text(FIRST_QUESTION_TOKENS))
-    reply = bench.target.generate(question, bench.plan.decode_len)
-    if reply.decode_tps > 0:
-        bench.found["decode"].append(reply.decode_tps)
-
-
-def _measure_clients(bench: _Bench) -> None:
-    plan = bench.plan
-    texts = [bench.text(plan.client_prompt_len) for _ in range(plan.num_clients)]
-    gate = threading.Barrier(plan.num_clients + 1)
-
-    def one_client(text: str) -> Reply:
-        gate.wait()
-        return bench.target.generate(_ask(text), plan.client_tokens)
-
-    with ThreadPoolExecutor(plan.num_clients) as pool:
-        futures = [pool.submit(one_client, text) for text in texts]
-        gate.wait()
-        began = time.perf_counter()
-        replies = [future.result() for future in futures]
-        took = time.perf_counter() - began
-    bench.found["clients"].append(sum(reply.completion_tokens for reply in replies) / took)
-    firsts = summarise([reply.first_token_s for reply in replies])
-    if firsts is not None:
-        bench.found["clients_ttft"].append(firsts.median)
-
-
-def _measure_second_turn(bench: _Bench) -> None:
-    """A conversation goes on: what was read and written before need not be read again."""
-    history = _ask(bench.text(bench.plan.prompt_lens[0]))
-    first = bench.target.generate(history, FIRST_QUESTION_TOKENS)
-    turn = [{"role": "assistant", "content": first.text}, *_ask(FOLLOW_UP)]
-    second = bench.target.generate([*history, *turn], 1)
-    bench.found["cached_ttft"].append(second.first_token_s)

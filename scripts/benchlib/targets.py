@@ -1,27 +1,27 @@
 """What can be measured: servers that we start, servers that run already, transformers itself."""
 
 import json
-import socket
+import shlex
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-import httpx
-
-from benchlib.client import OpenAIClient
-from benchlib.errors import BenchError
 from benchlib.memory import listener_pid
-from benchlib.process import Child, started
-from benchlib.reply import Message, Reply
+from flm.bench.client import Heard, OpenAIClient
+from flm.bench.errors import BenchError
+from flm.bench.process import Child, started
+from flm.bench.reply import Message, Reply
+from flm.bench.servers import served
+from flm.config import OPTIONS_BY_NAME
 
-START_TIMEOUT_S = 600.0
-POLL_S = 0.01
 HERE = Path(__file__).parent
+FACT = "system_info"
 
 
 class Target(Protocol):
@@ -47,20 +47,31 @@ class Target(Protocol):
     def takes_many(self) -> bool:
         """True when it takes several requests at once."""
 
-    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
-        """Answer once."""
+    @property
+    def facts(self) -> Sequence[str]:
+        """What it says of its own build."""
+
+    def generate(
+        self, messages: Sequence[Message], max_tokens: int, heard: Heard | None = None
+    ) -> Reply:
+        """Answer once; ``heard`` is called at every piece where replies come in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to get a target: entering ``start()`` waits until it is ready, leaving ends it.
 
-    ``has_startup`` is False where a start-up time would say nothing.
+    ``has_startup`` is False where a start-up time would say nothing. ``command`` is what is run,
+    None where nothing is. ``weight_bytes`` is the size of the weights as stored, None where we do
+    not know it. With ``only``, it takes part in these scenarios alone.
     """
 
     name: str
     start: Callable[[], AbstractContextManager[Target]]
     has_startup: bool
+    command: str | None = None
+    weight_bytes: int | None = None
+    only: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,7 @@ class HttpTarget:
     client: OpenAIClient
     pid: int | None
     startup_s: float | None
+    facts: Sequence[str] = ()
     takes_many: bool = True
 
     @property
@@ -78,9 +90,11 @@ class HttpTarget:
         """The model that requests name."""
         return self.client.model
 
-    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
+    def generate(
+        self, messages: Sequence[Message], max_tokens: int, heard: Heard | None = None
+    ) -> Reply:
         """Answer once."""
-        return self.client.generate(messages, max_tokens)
+        return self.client.generate(messages, max_tokens, heard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ class WorkerTarget:
     model: str
     child: Child
     startup_s: float | None
+    facts: Sequence[str] = ()
     takes_many: bool = False
 
     @property
@@ -98,7 +113,12 @@ class WorkerTarget:
         """The child's process id."""
         return self.child.pid
 
-    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
+    def generate(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int,
+        heard: Heard | None = None,  # noqa: ARG002 - its replies come whole
+    ) -> Reply:
         """Answer once."""
         request = {"messages": list(messages), "max_tokens": max_tokens}
         pipe = self.child.process.stdin
@@ -143,36 +163,58 @@ def url_recipe(url: str, model: str | None) -> Recipe:
     return Recipe(parts.netloc, start, has_startup=False)
 
 
-def flm_recipe(model: str, threads: int, serve_args: Sequence[str]) -> Recipe:
-    """Our own server, as this environment has it installed."""
+def flm_recipe(model: str, threads: int, kv_tokens: int, serve_args: Sequence[str]) -> Recipe:
+    """Our own server, as this environment has it installed.
+
+    Speculation has a column of its own (``speculating``); here it is off unless asked for.
+    """
     program = str(Path(sys.executable).with_name("flm"))
     command = [program, "serve", model, "--threads", str(threads), *serve_args]
-    return _http_recipe("flm", lambda port: [*command, "--port", str(port)], {})
+    if "--kv-tokens" not in serve_args:
+        command += ["--kv-tokens", str(kv_tokens)]
+    if "speculate" in OPTIONS_BY_NAME and "--speculate" not in serve_args:
+        command += ["--speculate", "off"]
+    return http_recipe("flm", command)
 
 
-def llama_recipe(gguf: Path, threads: int, num_slots: int) -> Recipe:
-    """llama.cpp's server, from the xllamacpp package, on the same file."""
-    script = str(HERE / "llama_server.py")
-    command = [sys.executable, script, str(gguf), str(threads), str(num_slots)]
-    return _http_recipe("llama-server", lambda port: [*command, str(port)], {})
+def speculating(recipe: Recipe) -> Recipe | None:
+    """The same server guessing ahead, for the scenario that repeats a passage. None where it
+    cannot, or where the caller has chosen already."""
+    if recipe.command is None or "--speculate off" not in recipe.command:
+        return None
+    command = shlex.split(recipe.command.replace("--speculate off", "--speculate ngram"))
+    only = frozenset({"repeat"})
+    return replace(http_recipe("flm, ngram", command), has_startup=False, only=only)
 
 
-def _http_recipe(name: str, command: Callable[[int], list[str]], env: Mapping[str, str]) -> Recipe:
+def llama_recipe(
+    gguf: Path, threads: int, num_slots: int, kv_tokens: int, program: str | None
+) -> Recipe:
+    """llama.cpp's server on the same file: ``program``, else the one on the PATH or beside this
+    Python, else the one in the xllamacpp package. One cache of ``kv_tokens`` serves all slots."""
+    beside = Path(sys.executable).parent
+    found = shutil.which(program or "llama-server") or shutil.which("llama-server", path=beside)
+    if program is not None and found is None:
+        raise BenchError(f"--llama-server {program}: there is no such program.")
+    runs = [sys.executable, str(HERE / "llama_server.py")] if found is None else [found]
+    arguments = ["--model", str(gguf), "--host", "127.0.0.1", "--threads", str(threads)]
+    arguments += ["--threads-batch", str(threads), "--parallel", str(num_slots)]
+    arguments += ["--ctx-size", str(kv_tokens), "--kv-unified", "--cont-batching"]
+    arguments += ["--cache-prompt", "--flash-attn", "auto"]
+    return http_recipe("llama-server", [*runs, *arguments])
+
+
+def http_recipe(name: str, command: Sequence[str]) -> Recipe:
+    """A server that is started by ``command`` and ``--port PORT``."""
+
     @contextmanager
     def start() -> Iterator[Target]:
-        port = _free_port()
-        url = f"http://127.0.0.1:{port}"
-        began = time.perf_counter()
-        with started(command(port), env) as child:
-            _wait_for_health(name, url, child)
-            took = time.perf_counter() - began
-            client = OpenAIClient(url)
-            try:
-                yield HttpTarget(name, client, child.pid, took)
-            finally:
-                client.close()
+        with served(name, lambda port: [*command, "--port", str(port)], {}) as server:
+            lines = server.child.log_tail(100_000).splitlines()
+            facts = [line.strip() for line in lines if FACT in line]
+            yield HttpTarget(name, server.client, server.child.pid, server.startup_s, facts)
 
-    return Recipe(name, start, has_startup=True)
+    return Recipe(name, start, has_startup=True, command=shlex.join(command))
 
 
 def transformers_recipe(gguf: Path, threads: int) -> Recipe:
@@ -188,27 +230,4 @@ def transformers_recipe(gguf: Path, threads: int) -> Recipe:
             took = time.perf_counter() - began
             yield WorkerTarget("transformers", gguf.name, child, took)
 
-    return Recipe("transformers", start, has_startup=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_for_health(name: str, url: str, child: Child) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    with httpx.Client(trust_env=False, timeout=5.0) as http:
-        while time.monotonic() < deadline:
-            status = child.process.poll()
-            if status is not None:
-                raise BenchError(f"{name} ended with status {status}:\n{child.log_tail()}")
-            try:
-                if http.get(f"{url}/health").status_code == httpx.codes.OK:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(POLL_S)
-    raise BenchError(f"{name} was not ready in {START_TIMEOUT_S:.0f} s:\n{child.log_tail()}")
+    return Recipe("transformers", start, has_startup=False, command=shlex.join(command))

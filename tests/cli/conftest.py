@@ -38,7 +38,7 @@ def invoke(*args: str) -> Outcome:
     return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
-def spawn(*args: str, stdin: str = "", **env: str) -> Outcome:
+def spawn(*args: str, stdin: str = "", cwd: Path = ROOT, **env: str) -> Outcome:
     """Run a command as its own process."""
     result = subprocess.run(
         [sys.executable, "-m", "flm.cli.main", *args],
@@ -46,9 +46,9 @@ def spawn(*args: str, stdin: str = "", **env: str) -> Outcome:
         capture_output=True,
         text=True,
         errors="replace",
-        cwd=ROOT,
-        env={**os.environ, **env},
-        timeout=60,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        timeout=240,
         check=False,
     )
     return Outcome(result.returncode, result.stdout, result.stderr)

@@ -41,6 +41,20 @@ def test_a_build_is_kept_for_the_next_start(
     assert log.read_text().splitlines().count("run -O3") == 1
 
 
+def test_further_flags_make_another_library(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(
+        tmp_path,
+        monkeypatch,
+        'all="$@"; while [ $# -gt 1 ]; do [ "$1" = -o ] && echo "$all" > "$2"; shift; done',
+    )
+    plain, other = build(), build("-DFLM_PROFILE")
+    assert plain != other
+    assert "-DFLM_PROFILE" not in plain.read_text()
+    assert "-DFLM_PROFILE" in other.read_text()
+
+
 def test_no_compiler_is_a_reason_not_an_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building.shutil, "which", lambda _: None)
     found = building.load_kernels()

@@ -6,6 +6,7 @@ were asked for, or ends after ``natural_len`` where the end cannot be ignored.
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ class Behaviour:
     breaks_off: bool = False
     natural_len: int = 5
     cached_tokens: int = 0
+    pace_s: float = 0.0
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -107,6 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = wanted if body.get("ignore_eos") else min(wanted, self.behaviour.natural_len)
         yield {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
         for number in range(length):
+            time.sleep(self.behaviour.pace_s)
             yield {"choices": [{"delta": {"content": f" t{number}"}, "finish_reason": None}]}
             if self.behaviour.breaks_off:
                 yield {"error": {"message": "the engine died"}}

@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "matrix.h"
+#include "profile.h"
 #include "select.h"
 #include "team.h"
 
@@ -96,6 +97,7 @@ class Forward {
   }
 
   void run(int me, Team& team) {
+    FLM_TIMING(me == 0);
     each(b_.num_rows, me, team, [&](int row) {
       read_row(m_.embedding, b_.token_ids[row], x_ + (size_t)row * m_.hidden);
     });
@@ -158,6 +160,7 @@ class Forward {
   // make(rows, row) for every row of a product's input; gives the rows that this member reads.
   template <typename Make>
   Rows input(const Rows& rows, int me, Team& team, Make make) {
+    FLM_TIMED(INPUTS);
     if (copies_ == 1) {
       each(b_.num_rows, me, team, [&](int row) { make(rows, row); });
       return rows;
@@ -183,6 +186,7 @@ class Forward {
 
   template <typename Done>
   void product(const Matrix& matrix, const Rows& in, int first, int last, Done done) const {
+    FLM_TIMED(PRODUCTS);
     if (first < last) multiply(matrix, in, b_.num_rows, first, last, done);
   }
 
@@ -201,12 +205,17 @@ class Forward {
       });
     }
     team.barrier();
+    attend_all(layer, me, team);
+    add_to_residual(layer.output, wide_input(query_in_, query_size_, me, team), me, team);
+  }
+
+  void attend_all(const Layer& layer, int me, Team& team) {
+    FLM_TIMED(ATTENTION);
     Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim};
     if (has_chunks_) write_chunks(layer, pages, me, team);
     for (size_t i = me; i < items_.size(); i += team.size()) attend(layer, pages, items_[i]);
     team.barrier();
     if (num_partials_ > 0) merge_partials(me, team);
-    add_to_residual(layer.output, wide_input(query_in_, query_size_, me, team), me, team);
   }
 
   // The keys and values of chunks, all before anyone looks at them.
@@ -363,6 +372,7 @@ class Forward {
 
   void logits(int me, Team& team) {
     if (b_.num_logits == 0) return;
+    FLM_TIMED(HEAD);
     std::vector<float> normed(m_.hidden);
     each(b_.num_logits, me, team, [&](int i) {
       norm(x_ + (size_t)b_.logit_rows[i] * m_.hidden, m_.norm, m_.hidden, normed.data());

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "profile.h"
+
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
@@ -20,6 +22,7 @@ class Team {
   // core away after a while in case somebody else needs it to get here.
   void barrier() {
     if (size_ == 1) return;
+    FLM_TIMED(WAITING);
     unsigned phase = phase_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
       arrived_.store(0, std::memory_order_relaxed);

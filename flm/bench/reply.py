@@ -9,7 +9,8 @@ Message = dict[str, str]
 class Reply:
     """One answered request. Times are seconds since the request was sent.
 
-    ``cached_tokens`` of the prompt were in the target's cache and not read again.
+    ``cached_tokens`` of the prompt were in the target's cache and not read again. ``times`` are
+    those of every piece of text, where they are known.
     """
 
     text: str
@@ -18,6 +19,7 @@ class Reply:
     completion_tokens: int
     first_token_s: float
     last_token_s: float
+    times: tuple[float, ...] = ()
 
     @property
     def prefill_tps(self) -> float:

@@ -2,16 +2,23 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from benchlib.errors import BenchError
-from benchlib.reply import Message, Reply
+from flm.bench.errors import BenchError
+from flm.bench.reply import Message, Reply
 
 TIMEOUT_S = 600.0
+Heard = Callable[[], None]
+"""Called whenever a piece of a reply has come."""
 TEXT_FIELDS = ("content", "reasoning_content", "reasoning")
+
+
+class _BadRequestError(BenchError):
+    """HTTP 400."""
 
 
 class OpenAIClient:
@@ -35,6 +42,18 @@ class OpenAIClient:
         """Close the connections."""
         self._http.close()
 
+    def context_len(self) -> int:
+        """Tokens that the model's context holds, as a server of ours tells.
+
+        Raises:
+            BenchError: it does not.
+        """
+        path = f"/v1/models/{quote(self.model, safe='')}"
+        try:
+            return int(self._http.get(path).raise_for_status().json()["context_length"])
+        except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+            raise BenchError(f"{self.base_url}{path} tells no context length: {error}") from error
+
     def _first_model(self) -> str:
         try:
             data = self._http.get("/v1/models").raise_for_status().json()["data"]
@@ -45,7 +64,9 @@ class OpenAIClient:
                 "Is the server running? Name a model with --model."
             ) from error
 
-    def generate(self, messages: Sequence[Message], max_tokens: int) -> Reply:
+    def generate(
+        self, messages: Sequence[Message], max_tokens: int, heard: Heard | None = None
+    ) -> Reply:
         """Answer greedily with ``max_tokens`` tokens (fewer where the server ends by itself).
 
         Raises:
@@ -59,32 +80,31 @@ class OpenAIClient:
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        reply = self._try_stream(body | self._extensions)
-        if reply is None:
-            # OpenAI's own API and others reject fields they do not know.
-            self._extensions = {}
-            reply = self._try_stream(body)
-        if reply is None:
-            raise BenchError(f"{self.base_url} rejects a plain chat completion with status 400.")
+        try:
+            return self._stream(body | self._extensions, heard)
+        except _BadRequestError:
+            if not self._extensions:
+                raise
+        # OpenAI's own API and others reject fields they do not know.
+        reply = self._stream(body, heard)
+        self._extensions = {}
         return reply
 
-    def _try_stream(self, body: dict[str, Any]) -> Reply | None:
-        """One request; None when the server answers 400."""
+    def _stream(self, body: dict[str, Any], heard: Heard | None) -> Reply:
         start = time.perf_counter()
         try:
             with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
-                if response.status_code == httpx.codes.BAD_REQUEST:
-                    return None
                 if response.is_error:
                     text = response.read().decode(errors="replace")[:500]
-                    raise BenchError(f"{self.base_url}: HTTP {response.status_code}: {text}")
-                return self._read(_events(response), start)
+                    is_bad = response.status_code == httpx.codes.BAD_REQUEST
+                    kind = _BadRequestError if is_bad else BenchError
+                    raise kind(f"{self.base_url}: HTTP {response.status_code}: {text}")
+                return self._read(_events(response), start, heard)
         except httpx.HTTPError as error:
             raise BenchError(f"{self.base_url}: {type(error).__name__}: {error}") from error
 
-    def _read(self, events: Iterator[dict[str, Any]], start: float) -> Reply:
-        first: float | None = None
-        last: float | None = None
+    def _read(self, events: Iterator[dict[str, Any]], start: float, heard: Heard | None) -> Reply:
+        times: list[float] = []
         usage: dict[str, Any] | None = None
         pieces: list[str] = []
         for event in events:
@@ -96,13 +116,14 @@ class OpenAIClient:
                 piece = _text_of(choice)
                 if piece or choice.get("finish_reason"):
                     pieces.append(piece)
-                    first = now if first is None else first
-                    last = now
-        if usage is None or first is None or last is None:
+                    times.append(now)
+                    if heard is not None:
+                        heard()
+        if usage is None or not times:
             raise BenchError(
                 f"{self.base_url} sends no usage in its streams, so tokens cannot be counted."
             )
-        return _reply(usage, "".join(pieces), first, last)
+        return _reply(usage, "".join(pieces), times)
 
 
 def _events(response: httpx.Response) -> Iterator[dict[str, Any]]:
@@ -122,13 +143,14 @@ def _text_of(choice: dict[str, Any]) -> str:
     return "".join(delta.get(name) or "" for name in TEXT_FIELDS)
 
 
-def _reply(usage: dict[str, Any], text: str, first: float, last: float) -> Reply:
+def _reply(usage: dict[str, Any], text: str, times: Sequence[float]) -> Reply:
     details = usage.get("prompt_tokens_details") or {}
     return Reply(
         text=text,
         prompt_tokens=int(usage["prompt_tokens"]),
         cached_tokens=int(details.get("cached_tokens") or 0),
         completion_tokens=int(usage["completion_tokens"]),
-        first_token_s=first,
-        last_token_s=last,
+        first_token_s=times[0],
+        last_token_s=times[-1],
+        times=tuple(times),
     )

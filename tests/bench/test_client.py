@@ -1,9 +1,9 @@
 import pytest
-from benchlib.client import OpenAIClient
-from benchlib.errors import BenchError
-from benchlib.prompts import WORDS, Fit, Prompts
-from benchlib.reply import Reply
 
+from flm.bench.client import OpenAIClient
+from flm.bench.errors import BenchError
+from flm.bench.prompts import WORDS, Fit, Prompts
+from flm.bench.reply import Reply
 from tests.support.fake_openai import OVERHEAD, Behaviour, fake_openai
 
 ASK = [{"role": "user", "content": "one two three"}]
@@ -39,7 +39,7 @@ def test_a_server_that_knows_no_extension_is_asked_again_without_and_only_once()
     ("behaviour", "message"),
     [
         (Behaviour(fails_with=500), "HTTP 500.*out of order"),
-        (Behaviour(fails_with=400), "rejects a plain chat completion"),
+        (Behaviour(fails_with=400), "HTTP 400.*out of order"),
         (Behaviour(sends_usage=False), "sends no usage"),
         (Behaviour(breaks_off=True), "the engine died"),
     ],
@@ -49,6 +49,16 @@ def test_failures_say_what_is_wrong(behaviour: Behaviour, message: str) -> None:
         client = OpenAIClient(fake.base_url)
         with pytest.raises(BenchError, match=message):
             client.generate(ASK, 3)
+        client.close()
+
+
+def test_a_request_that_is_wrong_itself_changes_nothing_for_the_next() -> None:
+    with fake_openai(Behaviour(fails_with=400)) as fake:
+        client = OpenAIClient(fake.base_url)
+        with pytest.raises(BenchError):
+            client.generate(ASK, 20)
+        fake.behaviour.fails_with = None
+        assert client.generate(ASK, 20).completion_tokens == 20
         client.close()
 
 
@@ -79,6 +89,16 @@ def test_a_fit_hits_the_wanted_number_of_tokens(overhead: int, per_word: int) ->
     fit = prompts.fit(count)
     assert fit == Fit(overhead, per_word)
     assert abs(count(prompts.text(fit.words_for(512))) - 512) < per_word
+
+
+def test_texts_of_equal_length_have_about_as_many_tokens_where_words_are_several() -> None:
+    def count(text: str) -> int:
+        return sum(len(word) for word in text.split())
+
+    prompts = Prompts(seed=2)
+    fit = prompts.fit(count)
+    found = [count(prompts.text(fit.words_for(2000))) for _ in range(50)]
+    assert max(abs(number - 2000) for number in found) < 32
 
 
 def test_a_wish_below_the_overhead_gives_one_word() -> None:

@@ -2,14 +2,13 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchlib.errors import BenchError
+from flm.log import logger
 
 STOP_TIMEOUT_S = 20.0
 
@@ -29,12 +28,6 @@ class Child:
     def log_tail(self, num_chars: int = 2000) -> str:
         """The end of what it wrote."""
         return self.log_path.read_text("utf-8", errors="replace")[-num_chars:]
-
-    def require_alive(self) -> None:
-        """Raise BenchError with its last words if it has ended."""
-        status = self.process.poll()
-        if status is not None:
-            raise BenchError(f"ended with status {status}:\n{self.log_tail()}")
 
 
 @contextmanager
@@ -62,7 +55,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        print(f"bench: process {process.pid} did not end; killing it", file=sys.stderr)
+        logger.warning("Process %d did not end; it is killed.", process.pid)
         process.kill()
         process.wait()
     for pipe in (process.stdin, process.stdout):

@@ -14,8 +14,7 @@ end member law car city community name president team minute idea kid body infor
 parent face others level office door health person art war history party result change
 morning reason research girl guy moment air teacher force education
 """
-WORDS = tuple(COMMON_WORDS.split())
-PROBE_WORDS = (64, 128)
+WORDS = tuple(dict.fromkeys(COMMON_WORDS.split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,19 @@ class Prompts:
     """A source of texts that differ from their first words on."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - words, no secrets
 
     def text(self, num_words: int) -> str:
-        """That many random words."""
-        return " ".join(self._random.choices(WORDS, k=num_words))
+        """That many random words: each comes once before any comes again, so that texts of equal
+        length have about as many tokens, also where a word is several."""
+        words: list[str] = []
+        while len(words) < num_words:
+            words += self._random.sample(WORDS, len(WORDS))
+        return " ".join(words[:num_words])
 
     def fit(self, count_tokens: Callable[[str], int]) -> Fit:
         """Learn a target's tokens per word and its template's overhead from two probes."""
-        few, many = PROBE_WORDS
-        low, high = count_tokens(self.text(few)), count_tokens(self.text(many))
-        per_word = max((high - low) / (many - few), 0.1)
-        return Fit(overhead=low - few * per_word, per_word=per_word)
+        size = len(WORDS)
+        low, high = count_tokens(self.text(size)), count_tokens(self.text(2 * size))
+        per_word = max((high - low) / size, 0.1)
+        return Fit(overhead=low - size * per_word, per_word=per_word)

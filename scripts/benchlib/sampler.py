@@ -1,14 +1,14 @@
-"""Cost of sampling one row, by setting: ``.venv/bin/python scripts/bench_sampler.py``.
-
-Prints the median and the spread in milliseconds a row, at a vocabulary of 150,000.
-"""
+"""``scripts/bench sampler``: the cost of sampling a row, at a vocabulary of 150,000."""
 
 import statistics
 import time
 from collections.abc import Sequence
 
 import torch
+from rich.console import Console
+from rich.table import Table
 
+from benchlib.options import make_parser, write_json
 from flm.kernels.build import load_kernels
 from flm.sampling.batch import SamplingRow
 from flm.sampling.pipeline import Sampler
@@ -47,10 +47,18 @@ def milliseconds(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[floa
     return times
 
 
-def main() -> None:
+@torch.inference_mode()
+def main(arguments: Sequence[str]) -> None:
     """Print the table."""
+    parser = make_parser("sampler", "What sampling a row costs, in milliseconds, by setting.")
+    parser.set_defaults(threads=1)
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
-    print(f"{'setting':26} {'rows':>4} {'logprobs':>8} {'median':>8} {'min':>8} {'max':>8}  ms/row")
+    table = Table(title=f"milliseconds a row, vocabulary {VOCAB_SIZE}, {asked.threads} thread(s)")
+    for column in ("setting", "rows", "log probabilities", "median (smallest to largest)"):
+        table.add_column(column)
+    document = []
     for name, params in SETTINGS.items():
         for num_rows, num_logprobs in ((1, None), (8, None), (1, 5)):
             # Like a model's logits: a few high ones over a broad floor.
@@ -58,12 +66,10 @@ def main() -> None:
             logits[:, :50] += torch.linspace(14, 4, 50)
             times = milliseconds(logits, rows_of(params, num_rows, num_logprobs))
             shown = "-" if num_logprobs is None else str(num_logprobs)
-            print(
-                f"{name:26} {num_rows:4} {shown:>8} {statistics.median(times):8.3f} "
-                f"{min(times):8.3f} {max(times):8.3f}"
+            spread = f"{statistics.median(times):.3f} ({min(times):.3f} to {max(times):.3f})"
+            table.add_row(name, str(num_rows), shown, spread)
+            document.append(
+                {"setting": name, "rows": num_rows, "logprobs": num_logprobs, "ms_per_row": times}
             )
-
-
-if __name__ == "__main__":
-    with torch.inference_mode():
-        main()
+    Console().print(table)
+    write_json(asked.json, document)
