@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from flm.adaptation import Mode
 from flm.errors import ConfigError
@@ -27,6 +27,10 @@ MAX_LEN = 2**30
 """No length option goes beyond this many tokens; it keeps the arithmetic and the memory sane."""
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+ToolDialect = Literal[
+    "auto", "hermes", "qwen3.5", "llama3", "pythonic", "mistral", "gemma4", "lfm2", "deepseek",
+    "harmony",
+]  # fmt: skip
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -132,6 +136,11 @@ OPTIONS: tuple[Option, ...] = (
         "What happens to a request that cannot be done as asked: note, silent or refuse.",
         _one_of("note", "silent", "refuse"),
     ),
+    Option(
+        "tool_dialect",
+        "How the model writes tool calls; auto reads it off the chat template.",
+        _one_of(*get_args(ToolDialect)),
+    ),
     Option("grace_s", "Seconds that running requests get to end at shutdown.", _between(0, 3600)),
     Option(
         "keepalive_s", "Seconds of silence before a stream sends a comment.", _between(0.1, 3600)
@@ -165,6 +174,7 @@ class ServeConfig:
     device: str = "auto"
     threads: int | None = None
     adaptations: Mode = "note"
+    tool_dialect: ToolDialect = "auto"
     grace_s: float = 10.0
     keepalive_s: float = 10.0
     log_level: LogLevel = "info"

@@ -112,6 +112,29 @@ class OutputConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class CallableTool:
+    """A tool that may be called. ``parameters`` is the JSON Schema of its arguments (None: it takes
+    none), ``param`` the field that holds it. ``is_enforced``: the arguments satisfy the schema;
+    otherwise they are any object."""
+
+    name: str
+    parameters: Mapping[str, Any] | None
+    param: str
+    is_enforced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """Which calls a reply may make: at most ``at_most`` of ``tools``, and at least one where
+    ``is_forced``. ``param`` is the field that asked for it."""
+
+    tools: tuple[CallableTool, ...]
+    at_most: int
+    is_forced: bool
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One validated request with every setting decided.
 
@@ -119,7 +142,9 @@ class GenerationRequest:
     plain dictionaries as the chat template reads them: ``role``, ``content`` (a string) and the
     optional keys of OpenAI's message object. ``prompts`` holds strings or token ids.
     ``settings`` are those the store would give now; ``sent`` are the sticky fields the body
-    carried, already checked, to be written when the request is admitted.
+    carried, already checked, to be written when the request is admitted. ``tools`` are shown to
+    the model; ``calls`` are rules for calling them that are enforced, ``constraint`` holds for
+    an answer without calls.
     """
 
     id: str
@@ -143,6 +168,7 @@ class GenerationRequest:
     echo: bool = False
     cache_prompt: bool = True
     constraint: OutputConstraint | None = None
+    calls: CallRules | None = None
     continue_final_message: bool = False
     adaptations: tuple[Adaptation, ...] = ()
 

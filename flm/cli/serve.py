@@ -6,7 +6,7 @@ import typer
 
 from flm.adaptation import Mode
 from flm.cli.options import model_argument, option, switch
-from flm.config import Dtype, LogLevel, ServeConfig, effective_ctx_len
+from flm.config import Dtype, LogLevel, ServeConfig, ToolDialect, effective_ctx_len
 
 if TYPE_CHECKING:
     from flm.models.store import ModelStore
@@ -29,6 +29,7 @@ def serve(
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
+    tool_dialect: Annotated[str, option("tool_dialect")] = _DEFAULT.tool_dialect,
     grace_s: Annotated[float, option("grace_s")] = _DEFAULT.grace_s,
     keepalive_s: Annotated[float, option("keepalive_s")] = _DEFAULT.keepalive_s,
     log_level: Annotated[str, option("log_level")] = _DEFAULT.log_level,
@@ -50,6 +51,7 @@ def serve(
         device=device,
         threads=threads,
         adaptations=cast("Mode", adaptations),
+        tool_dialect=cast("ToolDialect", tool_dialect),
         grace_s=grace_s,
         keepalive_s=keepalive_s,
         log_level=cast("LogLevel", log_level),

@@ -68,7 +68,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         settings=model.store.peek(sent).settings,
         sent=sent,
         messages=_messages(body),
-        tools=_tools(body),
+        tools=body.shown_tools if isinstance(body, ChatBody) else (),
         template_kwargs=template_kwargs,
         prompts=body.prompts if isinstance(body, CompletionBody) else None,
         seed=body.seed,
@@ -84,6 +84,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         echo=isinstance(body, CompletionBody) and body.echo is True,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
+        calls=body.calls if isinstance(body, ChatBody) else None,
         continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
         adaptations=tuple(records.adaptations),
     )
@@ -175,12 +176,6 @@ def _messages(body: CommonBody) -> tuple[Mapping[str, Any], ...] | None:
     return tuple(as_plain(message) for message in body.messages)
 
 
-def _tools(body: CommonBody) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(body, ChatBody) or not body.tools or body.tool_choice == "none":
-        return ()
-    return tuple(body.tools)
-
-
 def _num_logprobs(body: CommonBody) -> int | None:
     if isinstance(body, ChatBody):
         return body.num_logprobs
@@ -219,10 +214,16 @@ def _record_unread(body: CommonBody, records: Records) -> None:
     if isinstance(body, CompletionBody) and body.suffix:
         reason = "The model continues the prompt; it cannot fill a gap before a suffix."
         records.dropped("suffix", reason, shown(body.suffix))
-    if isinstance(body, ChatBody) and body.tools and body.parallel_tool_calls is False:
-        reason = "The number of calls in a reply cannot be limited yet."
-        records.dropped("parallel_tool_calls", reason, False)
+    if isinstance(body, ChatBody):
+        _record_unused_format(body, records)
     _record_unknown(body, records)
+
+
+def _record_unused_format(body: ChatBody, records: Records) -> None:
+    constraint, calls = body.constraint, body.calls
+    if constraint is not None and calls is not None and calls.is_forced:
+        reason = "tool_choice forces a call, so there is no answer that it could apply to."
+        records.dropped(constraint.param.partition(".")[0], reason)
 
 
 def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: Records) -> None:

@@ -15,7 +15,7 @@ from flm.engine.protocol import (
 )
 from flm.service.echo import prompt_echo, token_logprob
 from flm.service.models import LoadedModel, Prepared
-from flm.service.prepare import may_reason
+from flm.service.thinking import may_reason
 from flm.sticky import Snapshot
 from flm.text.parsers import ReplyShape
 from flm.text.pipeline import OutputPipeline

@@ -43,7 +43,7 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
         max_new_tokens=max_new_tokens,
         adaptations=tuple(record for record in records if record is not None),
         fits=clamp is None,
-        grammar=compiled(model, request.constraint),
+        grammar=compiled(model, request),
     )
 
 
@@ -75,14 +75,6 @@ def _check_continuable(model: LoadedModel) -> None:
             "channels, and no reply can begin inside of one.",
             param="continue_final_message",
         )
-
-
-def may_reason(model: LoadedModel, request: GenerationRequest) -> bool:
-    """True when the model thinks before it answers this request."""
-    if model.think in ("none", "always"):
-        return model.think == "always"
-    switch = request.template_kwargs.get("enable_thinking")
-    return (request.settings.think if switch is None else switch) is not False
 
 
 def _template_kwargs(request: GenerationRequest) -> dict[str, Any]:

@@ -129,10 +129,19 @@ class ChatTemplate:
         return cls(data.chat_template, tokenizer, named=data.named_templates)
 
     @property
+    def knows_tools(self) -> bool:
+        """True when the template shows tools; else they are described in the Hermes form."""
+        return self._with_tools.knows_tools
+
+    @property
+    def tool_source(self) -> str:
+        """The text of the template that is taken when a request has tools."""
+        return self._with_tools.source
+
+    @property
     def tool_dialect(self) -> ToolDialect:
         """How the model writes tool calls. Hermes, when its template knows no tools."""
-        template = self._with_tools
-        return detect_tool_dialect(template.source) if template.knows_tools else "hermes"
+        return detect_tool_dialect(self.tool_source) if self.knows_tools else "hermes"
 
     def render(
         self,

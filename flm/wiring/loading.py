@@ -22,7 +22,7 @@ from flm.prefill.plan import chunk_lengths
 from flm.service.models import LoadedModel, ModelInfo
 from flm.sticky import StickyStore
 from flm.text.grammar import GrammarCompiler, Sandbox, vocabulary_of
-from flm.text.parsers import THINK, OutputStyle, ReasoningStyle, detect_reasoning
+from flm.text.parsers import THINK, OutputStyle, ReasoningStyle, ToolDialect, detect_reasoning
 from flm.text.template import ChatTemplate
 from flm.text.thinking import probe_thinking, reads_effort
 from flm.text.tokenizer import Tokenizer
@@ -151,11 +151,26 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
         store=StickyStore(info.defaults),
         load_duration=time.monotonic() - start,
         chunk_lengths=partial(chunk_lengths, chunk_len=opened.chunk_len),
-        output=OutputStyle(opened.reasoning, template.tool_dialect),
+        output=OutputStyle(opened.reasoning, _tool_dialect(template, opened.config)),
         grammars=GrammarCompiler(vocabulary_of(tokenizer), sandbox),
         think=opened.think,
         reads_effort=reads_effort(template.source),
     )
+
+
+def _tool_dialect(template: ChatTemplate, config: ServeConfig) -> ToolDialect:
+    """The dialect asked for, but for a model that is told in words which one to write."""
+    asked = config.tool_dialect
+    if asked == "auto":
+        return template.tool_dialect
+    if not template.knows_tools:
+        logger.warning(
+            "--tool-dialect %s is not used: the chat template knows no tools, so the model is told "
+            "of them in the Hermes form.",
+            asked,
+        )
+        return template.tool_dialect
+    return asked
 
 
 def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
