@@ -10,6 +10,8 @@ from judgelib.checks import REQUEST_TIMEOUT_S, Check, Server, main
 
 # Replies are long enough for any arguments here, and a loop of the model ends.
 LIMIT = {"max_tokens": 300}
+# Free to call again and again, a small model does so until it is cut off.
+ONE_CALL = {"parallel_tool_calls": False}
 # "auto" leaves the call to the model's wit; only the wish to call differs from the original.
 FORCED: dict[str, Any] = {
     "single-call": "required",
@@ -25,12 +27,16 @@ UNJUDGED = {"parallel-calls"}  # how many calls come is always the model's choic
 
 def scenario_of(original: Scenario) -> Scenario:
     """The scenario with its call forced; one that forces it already stays as it is."""
-    choice = FORCED.get(original.id, original.tool_choice)
+    if original.id not in FORCED:
+        return replace(original, extra_body={**original.extra_body, **LIMIT})
     tools = original.tools
     if original.id == "unicode-args":
         tools = tuple(_spelt_out(tool) for tool in tools)
     return replace(
-        original, tool_choice=choice, tools=tools, extra_body={**original.extra_body, **LIMIT}
+        original,
+        tool_choice=FORCED[original.id],
+        tools=tools,
+        extra_body={**original.extra_body, **LIMIT, **ONE_CALL},
     )
 
 

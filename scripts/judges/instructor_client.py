@@ -5,7 +5,7 @@ from typing import Any
 
 import instructor
 import openai
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from pydantic import BaseModel, ConfigDict, Field
 
 TEXT = "Anna Berg, 34 years old, lives in Oslo, Norway. She speaks Norwegian and English."
@@ -66,4 +66,4 @@ def json_mode(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tools_mode, json_schema_mode, json_mode))
+    sys.exit(main(tools_mode, json_schema_mode, json_mode, documented("instructor")))

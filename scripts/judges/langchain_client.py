@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
@@ -147,5 +147,6 @@ if __name__ == "__main__":
             structured_by_function,
             structured_by_json_mode,
             round_trip,
+            documented("LangChain"),
         )
     )

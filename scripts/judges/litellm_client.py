@@ -8,7 +8,7 @@ from typing import Any
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from pydantic import BaseModel, Field
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -91,4 +91,4 @@ def streamed_call(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(whole, stream, typed, round_trip, streamed_call))
+    sys.exit(main(whole, stream, typed, round_trip, streamed_call, documented("LiteLLM")))

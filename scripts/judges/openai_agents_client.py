@@ -12,7 +12,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
 
@@ -120,4 +120,6 @@ def _weather() -> tuple[Any, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(text, typed, stopping_tool, round_trip, streamed))
+    sys.exit(
+        main(text, typed, stopping_tool, round_trip, streamed, documented("OpenAI Agents SDK"))
+    )

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import openai
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from pydantic import BaseModel, Field
 
@@ -197,4 +197,15 @@ def round_trip(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(whole_reply, stream, parsed, stream_helper, tool, streamed_tool, round_trip))
+    sys.exit(
+        main(
+            whole_reply,
+            stream,
+            parsed,
+            stream_helper,
+            tool,
+            streamed_tool,
+            round_trip,
+            documented("OpenAI SDK"),
+        )
+    )

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent, NativeOutput, ToolOutput
@@ -126,4 +126,8 @@ def round_trip(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(text, output_by_tool, output_by_schema, streamed, round_trip))
+    sys.exit(
+        main(
+            text, output_by_tool, output_by_schema, streamed, round_trip, documented("pydantic-ai")
+        )
+    )

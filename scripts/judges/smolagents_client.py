@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from judgelib.checks import REQUEST_TIMEOUT_S, Server, main
+from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from smolagents import OpenAIModel, Tool, ToolCallingAgent
 from smolagents.models import ChatMessage, MessageRole
 
@@ -74,4 +74,4 @@ def agent(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(whole, stream, required_tool, agent))
+    sys.exit(main(whole, stream, required_tool, agent, documented("smolagents")))

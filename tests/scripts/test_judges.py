@@ -1,5 +1,6 @@
 """The runner of the judges, with judges of our own; the real ones need the network."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import judge_main
 import pytest
-from judgelib import environment
+from judgelib import checks, environment
+from judgelib.checks import JudgeError, Server, documented
 from judgelib.environment import Judge, UnavailableError, ensure, judges_in
 from judgelib.run import Verdict as Found
 from judgelib.run import private_environment, summary
@@ -167,6 +169,39 @@ def test_a_name_that_no_judge_has_is_an_error(
         judge_main.main(["godo", "--url", url], root)
     assert caught.value.code == 2
     assert "there is no judge godo; there are good" in capsys.readouterr().err
+
+
+def test_every_example_of_the_page_is_run_by_a_judge() -> None:
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    scripts = "".join(path.read_text("utf-8") for path in JUDGES.glob("*.py"))
+    shown = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(re.findall(r'documented\("(.+?)"\)', scripts))
+    for heading in shown:
+        assert documented(heading).__doc__
+
+
+def test_an_example_that_prints_something_else_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    page = "\n## {0}\n\n```python\nprint('http://127.0.0.1:52625/v1')\n```\n\n```text\n{1}\n```\n"
+    text = page.format("Right", "http://x/v1") + page.format("Wrong", "http://y/v1")
+    (tmp_path / "docs" / "clients.md").write_text(text)
+    documented("Right")(Server("http://x/v1"))
+    with pytest.raises(AssertionError, match="not 'http://y/v1"):
+        documented("Wrong")(Server("http://x/v1"))
+    with pytest.raises(JudgeError, match="no example under Absent"):
+        documented("Absent")
+
+
+def test_every_judge_pins_all_its_packages_and_no_torch() -> None:
+    for judge in judges_in(ROOT):
+        assert judge.script.exists()
+        lines = judge.requirements.read_text("utf-8").splitlines()
+        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+        # The plain torch of the index is the CUDA build, gigabytes of it.
+        assert not [line for line in lines if line.startswith(("torch", "nvidia"))]
 
 
 def test_a_client_is_led_nowhere_else() -> None:

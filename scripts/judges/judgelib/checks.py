@@ -4,6 +4,8 @@ Only the standard library is used here, because every judge runs in an environme
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import re
@@ -26,9 +28,10 @@ API_KEY = "flm"
 CONTEXT_LEN = 2048
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
-REQUEST_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 600.0
 
 _ROOT = Path(__file__).resolve().parents[3]
+_DOCUMENTED_URL = "http://127.0.0.1:52625/v1"
 _BANNER = re.compile(r"OpenAI base URL: (http\S+)")
 # Loopback is reached directly, whatever proxy this machine has.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -102,6 +105,36 @@ def judge(server: Server, checks: Sequence[Check]) -> int:
         else:
             print(f"ok      {line}", flush=True)
     return 1 if failed else 0
+
+
+# --- what the documentation shows --------------------------------------------------------------
+
+
+def documented(heading: str) -> Check:
+    """The example under a heading of docs/clients.md as a check.
+
+    Raises:
+        JudgeError: there is none.
+    """
+    page = (_ROOT / "docs" / "clients.md").read_text("utf-8")
+    _, found, rest = page.partition(f"\n## {heading}\n")
+    section = rest.partition("\n## ")[0]
+    blocks = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", section, re.DOTALL)
+    if not found or blocks is None:
+        raise JudgeError(f"docs/clients.md has no example under {heading}.")
+    code, printed = blocks.groups()
+
+    def check(server: Server) -> None:
+        if _DOCUMENTED_URL not in code:
+            raise AssertionError(f"the example does not name {_DOCUMENTED_URL}")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(code.replace(_DOCUMENTED_URL, server.url), {"__name__": "example"})
+        if out.getvalue() != printed:
+            raise AssertionError(f"the example printed {out.getvalue()!r}, not {printed!r}")
+
+    check.__doc__ = f"The example in docs/clients.md prints what is shown: {heading}"
+    return check
 
 
 # --- a server of our own -----------------------------------------------------------------------

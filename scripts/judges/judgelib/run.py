@@ -11,7 +11,7 @@ from typing import Literal
 
 from judgelib.environment import Judge, UnavailableError, ensure
 
-JUDGE_TIMEOUT_S = 1200.0
+JUDGE_TIMEOUT_S = 3600.0
 # What could lead a client elsewhere than to the server it judges, or change what it sends there.
 _PRIVATE_PREFIXES = (
     "ANTHROPIC_",
