@@ -8,7 +8,11 @@ import openai
 from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from pydantic import BaseModel, ConfigDict, Field
 
-TEXT = "Anna Berg, 34 years old, lives in Oslo, Norway. She speaks Norwegian and English."
+TEXT = (
+    "Extract the person: Anna Berg, 34 years old, lives in Oslo, Norway. She speaks Norwegian and "
+    "English."
+)
+QUESTION = 'What is the capital of France? Reply as JSON: {"capital": ...}'
 
 
 class Home(BaseModel):
@@ -33,7 +37,7 @@ class Anything(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-def extract(server: Server, mode: Any, model: type[BaseModel]) -> None:
+def extract(server: Server, mode: Any, model: type[BaseModel], text: str = TEXT) -> None:
     """Ask once, without a second try that could hide a wrong first answer."""
     with openai.OpenAI(
         base_url=server.url, api_key=server.api_key, max_retries=0, timeout=REQUEST_TIMEOUT_S
@@ -42,7 +46,7 @@ def extract(server: Server, mode: Any, model: type[BaseModel]) -> None:
         found = client.chat.completions.create(
             model=server.model,
             response_model=model,
-            messages=[{"role": "user", "content": f"Extract the person: {TEXT}"}],
+            messages=[{"role": "user", "content": text}],
             temperature=0,
             max_tokens=400,
             max_retries=0,
@@ -62,7 +66,7 @@ def json_schema_mode(server: Server) -> None:
 
 def json_mode(server: Server) -> None:
     """Mode JSON gives a whole JSON object."""
-    extract(server, instructor.Mode.JSON, Anything)
+    extract(server, instructor.Mode.JSON, Anything, QUESTION)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The OpenAI SDK: whole and streamed replies, its helpers for schemas and tools, a round trip."""
 
+import inspect
 import json
 import sys
 from enum import StrEnum
@@ -48,6 +49,47 @@ class City(BaseModel):
     sights: list[str] = Field(max_length=3)
     is_capital: bool
     nickname: str | None
+
+
+# A value for every parameter of the SDK. Those that are read or have no effect are not recorded.
+READ: dict[str, Any] = {
+    "frequency_penalty": 0.1,
+    "logit_bias": {"5": 1},
+    "logprobs": True,
+    "max_completion_tokens": 4,
+    "max_tokens": 4,
+    "metadata": {"a": "b"},
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0.1,
+    "prompt_cache_key": "key",
+    "response_format": {"type": "text"},
+    "safety_identifier": "someone",
+    "seed": 1,
+    "stop": ["no such text"],
+    "temperature": 0,
+    "tool_choice": "none",
+    "tools": [openai.pydantic_function_tool(GetWeather)],
+    "top_logprobs": 1,
+    "top_p": 0.9,
+    "user": "someone",
+}
+UNREAD: dict[str, Any] = {
+    "audio": {"format": "wav", "voice": "alloy"},
+    "function_call": "none",
+    "functions": [{"name": "f"}],
+    "modalities": ["text"],
+    "moderation": {"model": "omni-moderation-latest"},
+    "prediction": {"type": "content", "content": "Paris"},
+    "prompt_cache_options": {"ttl": "30m"},
+    "prompt_cache_retention": "24h",
+    "reasoning_effort": "low",  # read, but this model does not reason
+    "service_tier": "flex",
+    "store": True,
+    "verbosity": "low",
+    "web_search_options": {},
+}
+READ_ELSEWHERE = {"messages", "model", "stream", "stream_options", "timeout"}
 
 
 def connect(server: Server) -> openai.OpenAI:
@@ -196,6 +238,20 @@ def round_trip(server: Server) -> None:
     assert answer.choices[0].message.tool_calls is None
 
 
+def every_parameter(server: Server) -> None:
+    """Each parameter that the SDK knows is read or recorded, never an error."""
+    with connect(server) as client:
+        known = set(inspect.signature(client.chat.completions.create).parameters)
+        named = {*READ, *UNREAD, *READ_ELSEWHERE, "extra_body", "extra_headers", "extra_query"}
+        assert known <= named, f"what does the server do with {known - named}?"
+        reply = client.chat.completions.create(
+            model=server.model, messages=QUESTION, **READ, **UNREAD
+        )
+    require_known_shape(reply)
+    told = {entry["field"] for entry in (reply.model_extra or {})["adaptations"]}
+    assert told == set(UNREAD), told ^ set(UNREAD)
+
+
 if __name__ == "__main__":
     sys.exit(
         main(
@@ -206,6 +262,7 @@ if __name__ == "__main__":
             tool,
             streamed_tool,
             round_trip,
+            every_parameter,
             documented("OpenAI SDK"),
         )
     )
