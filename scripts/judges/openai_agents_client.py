@@ -108,7 +108,8 @@ def streamed(server: Server) -> None:
 
 
 def _weather() -> tuple[Any, list[str]]:
-    """A tool, and the cities it was called with."""
+    """A tool, and the cities it was called with. It is there until it was called: a small model
+    would call it for ever."""
     done: list[str] = []
 
     def get_weather(city: str) -> str:
@@ -116,7 +117,7 @@ def _weather() -> tuple[Any, list[str]]:
         done.append(city)
         return f"Sunny in {city}."
 
-    return function_tool(get_weather), done
+    return function_tool(get_weather, is_enabled=lambda *_: not done), done
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ class Weather(Tool):  # type: ignore[misc]
 
 
 def model_of(server: Server) -> Any:
-    """The model class for OpenAI's dialect; it tries once."""
+    """The model class for OpenAI's dialect; it tries once, and a step has one call."""
     return OpenAIModel(
         model_id=server.model,
         api_base=server.url,
@@ -33,6 +33,7 @@ def model_of(server: Server) -> Any:
         client_kwargs={"max_retries": 0, "timeout": REQUEST_TIMEOUT_S},
         temperature=0,
         max_tokens=200,
+        parallel_tool_calls=False,
     )
 
 

@@ -1,6 +1,7 @@
 """One sequence under a grammar: which tokens may come next."""
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from flm.errors import InternalError, InvalidRequestError
@@ -43,6 +44,9 @@ class GrammarMatcher:
         self._is_reasoning = bool(self._close_ids) and not self._opening
         self._recent: deque[int] = deque(maxlen=len(self._close_ids))
         self._is_done = False
+        self._free = (
+            self._all_but(self._eos_ids - set(self._close_ids)) if self._close_ids else None
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -54,11 +58,14 @@ class GrammarMatcher:
     def mask(self) -> bytes | None:
         """The allowed tokens as a little-endian bit set over the model's logits; None: all.
 
+        In a reasoning block everything is allowed but to end the text, which would leave out what
+        the grammar is for.
+
         Raises:
             InvalidRequestError: the grammar is too complex to follow further.
         """
         if self._is_reasoning:
-            return None
+            return self._free
         if self._num_opened:
             return self._only([self._opening[self._num_opened]])
         if self._is_done:
@@ -128,6 +135,13 @@ class GrammarMatcher:
             for token_id in self._eos_ids:
                 _set(bits, token_id)
         return bits
+
+    def _all_but(self, token_ids: Iterable[int]) -> bytes:
+        bits = bytearray(b"\xff" * self._num_bytes)
+        for token_id in token_ids:
+            if token_id >> 3 < len(bits):
+                bits[token_id >> 3] &= ~(1 << (token_id & 7)) & 0xFF
+        return bytes(bits)
 
     def _only(self, token_ids: Any) -> bytes:
         bits = bytearray(self._num_bytes)
