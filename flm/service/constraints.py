@@ -2,7 +2,14 @@
 
 from flm.service.models import LoadedModel, Prepared
 from flm.service.thinking import may_reason
-from flm.text.grammar import CompiledGrammar, GrammarMatcher, ToolSignature, tool_syntax
+from flm.text.grammar import (
+    Closing,
+    CompiledGrammar,
+    GrammarMatcher,
+    ToolSignature,
+    ToolSyntax,
+    tool_syntax,
+)
 from flm.types import CallRules, GenerationRequest, OutputConstraint
 
 
@@ -33,7 +40,7 @@ def _reply(
     assert answer is None or answer.kind != "grammar"  # the schema refuses that
     return model.grammars.compile_tool_calls(
         tools,
-        syntax=tool_syntax(model.output.tools, model.template.tool_source),
+        syntax=_syntax(model),
         at_most=None if calls is None else calls.at_most,
         free_text=answer is None and calls is not None and not calls.is_forced,
         answer=None if answer is None else (answer.kind, answer.value),
@@ -63,7 +70,7 @@ def _answer(model: LoadedModel, constraint: OutputConstraint) -> CompiledGrammar
 
 
 def matcher(
-    model: LoadedModel, prepared: Prepared, eos_ids: frozenset[int]
+    model: LoadedModel, prepared: Prepared, eos_ids: frozenset[int], max_new_tokens: int
 ) -> GrammarMatcher | None:
     """A matcher for one choice. It waits for the end of a reasoning block, where there is one:
     opened by the prompt, or by the model itself."""
@@ -84,4 +91,18 @@ def matcher(
         eos_ids=eos_ids,
         start_after_ids=start_after_ids,
         open_ids=open_ids,
+        closing=_closing(model, request, max_new_tokens),
     )
+
+
+def _closing(model: LoadedModel, request: GenerationRequest, max_new_tokens: int) -> Closing | None:
+    """Of forced calls, none is begun any more when half of the tokens are used up. A model may make
+    one call after another for ever, and the last one would be cut."""
+    if request.calls is None or not request.calls.is_forced:
+        return None
+    end = _syntax(model).section_end
+    return Closing(max_new_tokens // 2, tuple(model.tokenizer.encode(end, control=True)))
+
+
+def _syntax(model: LoadedModel) -> ToolSyntax:
+    return tool_syntax(model.output.tools, model.template.tool_source)

@@ -82,7 +82,7 @@ def start(
     model: LoadedModel, wanted: GenerationRequest, prompt: str = "<|im_start|>assistant\n"
 ) -> GrammarMatcher:
     prepared = Prepared(wanted, ((1,),), prompt, (100,), (), True, compiled(model, wanted))
-    found = matcher(model, prepared, EOS)
+    found = matcher(model, prepared, EOS, 100)
     assert found is not None
     return found
 

@@ -15,7 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from flm.errors import InvalidRequestError
 from flm.text.grammar.lark import OPTIONS, json_value, literal, regex
 from flm.text.grammar.layouts import ToolSignature
-from flm.text.grammar.matcher import GrammarMatcher
+from flm.text.grammar.matcher import Closing, GrammarMatcher
 from flm.text.grammar.pattern import translate
 from flm.text.grammar.sandbox import GrammarError, Sandbox
 from flm.text.grammar.schema import normalize
@@ -50,6 +50,7 @@ class CompiledGrammar:
         eos_ids: frozenset[int] = frozenset(),
         start_after_ids: tuple[int, ...] | None = None,
         open_ids: tuple[int, ...] = (),
+        closing: Closing | None = None,
     ) -> GrammarMatcher:
         """A fresh matcher, for one sequence. Arguments as of ``GrammarMatcher``."""
         return GrammarMatcher(
@@ -59,6 +60,7 @@ class CompiledGrammar:
             eos_ids=eos_ids,
             start_after_ids=start_after_ids,
             open_ids=open_ids,
+            closing=closing,
         )
 
 

@@ -1,7 +1,8 @@
 """Qwen 3.5: ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>``.
 
 A value is text; what it stands for depends on the schema of the tool. It ends at the closing tag
-behind which the call goes on, so the same tag in the middle of a value does not end it.
+behind which the call goes on, so the same tag in the middle of a value does not end it, nor does
+one in a string inside of an object or array.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 from flm.text.parameter_types import named_types
 from flm.text.parsers.calls import CallParser
+from flm.text.parsers.json_text import ends_in_string
 from flm.text.parsers.source import NoCallError, Steps
 
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
@@ -58,20 +60,23 @@ class QwenXMLParser(CallParser):
         while (yield from source.accept(_PARAMETER)):
             key = (yield from source.word(">\n")).strip()
             yield from source.expect(">")
-            text = yield from self._value()
-            value = as_json(_unwrapped(text), named_types(properties.get(key), schema))
+            types = named_types(properties.get(key), schema)
+            text = yield from self._value(types)
+            value = as_json(_unwrapped(text), types)
             members.append(f"{json.dumps(key, ensure_ascii=False)}: {value}")
             yield from source.skip_space()
         yield from source.expect(_FUNCTION_END)
         yield from self.whole_call(name, f"{{{', '.join(members)}}}")
 
-    def _value(self) -> Steps[str]:
+    def _value(self, types: frozenset[str]) -> Steps[str]:
         source = self.source
+        is_json = bool(types) and "string" not in types
         parts: list[str] = []
         while True:
             parts.append((yield from source.until(_PARAMETER_END)))
             yield from source.expect(_PARAMETER_END)
-            if (yield from source.looks_past_space(_PARAMETER, _FUNCTION_END)):
+            is_end = yield from source.looks_past_space(_PARAMETER, _FUNCTION_END)
+            if is_end and not (is_json and ends_in_string("".join(parts))):
                 return "".join(parts)
             parts.append(_PARAMETER_END)
 

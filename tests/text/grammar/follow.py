@@ -4,15 +4,17 @@ import random
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from flm.text.grammar import CompiledGrammar, GrammarMatcher
+from flm.text.grammar import Closing, CompiledGrammar, GrammarMatcher
 from flm.text.tokenizer import Tokenizer
 
 PADDING = 40
 """Logits beyond the vocabulary, as models have them."""
 
 
-def new_matcher(grammar: CompiledGrammar, tokenizer: Tokenizer) -> GrammarMatcher:
-    return grammar.matcher(vocab_size=tokenizer.vocab_size + PADDING)
+def new_matcher(
+    grammar: CompiledGrammar, tokenizer: Tokenizer, closing: Closing | None = None
+) -> GrammarMatcher:
+    return grammar.matcher(vocab_size=tokenizer.vocab_size + PADDING, closing=closing)
 
 
 def allowed_ids(matcher: GrammarMatcher) -> list[int]:
@@ -82,13 +84,14 @@ def ids_at_random(
     chance: random.Random,
     max_tokens: int = 300,
     endings: Sequence[str] = (),
+    closing: Closing | None = None,
 ) -> list[int] | None:
     """The tokens of such a text. What closes something is preferred, so that most texts end:
     closing characters, control tokens, and as far as they go the texts ``endings``."""
-    matcher = new_matcher(grammar, tokenizer)
+    matcher = new_matcher(grammar, tokenizer, closing)
     token_ids: list[int] = []
     while len(token_ids) < max_tokens:
-        if matcher.is_complete and chance.random() < 0.5:
+        if matcher.is_complete and closing is None and chance.random() < 0.5:
             return token_ids
         if endings and chance.random() < 0.2:
             for token_id in byte_ids(tokenizer, chance.choice(endings)):

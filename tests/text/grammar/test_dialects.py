@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 
 from flm.text.grammar import (
+    Closing,
     CompiledGrammar,
     GrammarCompiler,
     Sandbox,
@@ -237,3 +238,23 @@ def test_keys_that_are_no_names(
         calls, _ = said(tokenizer, dialect, ids, TOOLS)
         assert calls
         check_calls(calls, {"now": ODD_KEYS})
+
+
+@versions
+def test_no_call_is_begun_when_it_is_late(
+    sandbox: Sandbox, dialect: ToolDialect, source: str, is_control: bool
+) -> None:
+    tokenizer = tokenizer_of(dialect, is_control=is_control)
+    grammar = compiled(sandbox, tokenizer, dialect, source)
+    end = tuple(tokenizer.encode(tool_syntax(dialect, source).section_end, control=True))
+    written = [
+        ids
+        for seed in range(40)
+        if (ids := ids_at_random(grammar, tokenizer, random.Random(seed), 150, ENDINGS,
+                                 Closing(0, end)))
+    ]  # fmt: skip
+    assert len(written) > 5
+    for ids in written:
+        calls, _ = said(tokenizer, dialect, ids, TOOLS)
+        assert len(calls) == 1
+        check_calls(calls, SCHEMAS)

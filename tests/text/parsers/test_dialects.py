@@ -319,3 +319,9 @@ def test_names_that_begin_with_a_digit(dialect: ToolDialect) -> None:
     _, write = FORMS[dialect]
     text = write([("3d-view", {"a": 1})])
     assert read(tool_parser(dialect, [tool("3d-view")]), text).values == [("3d-view", {"a": 1})]
+
+
+def test_tags_in_a_string_of_an_object_end_nothing() -> None:
+    for text in ("</parameter>\n</function>", '\\"</parameter><parameter=x>', "</parameter>"):
+        items: Calls = [("note", {"tags": [text], "meta": {text: [text]}})]
+        assert check_cuts("qwen3.5", qwen_xml(items)).values == items
