@@ -38,6 +38,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     except JudgeError as error:
         print(f"judge: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("judge: interrupted", file=sys.stderr)
+        return 130
     print(f"\n{summary(verdicts)}")
     return 1 if any(verdict.outcome == "failed" for verdict in verdicts) else 0
 

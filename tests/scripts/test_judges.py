@@ -244,17 +244,48 @@ server.serve_forever()
 """
 
 
-def run_alone(root: Path, program: str) -> subprocess.CompletedProcess[str]:
-    """A judge without a URL in a checkout whose program is ``program``."""
+WAITING = """
+import sys, time
+from judgelib.checks import Server, main
+
+def check(server: Server) -> None:
+    print("judging", flush=True)
+    time.sleep(600)
+
+sys.exit(main(check))
+"""
+
+
+def alone(root: Path, program: str, judge: str | None = None) -> Path:
+    """A judge that gets no URL, in a checkout whose program is ``program``."""
     folder = root / "scripts" / "judges"
     shutil.copytree(JUDGES / "judgelib", folder / "judgelib")
     script = folder / "alone.py"
-    script.write_text(SCRIPT.format(shared=str(folder), version="1", url="unknown"))
+    plain = SCRIPT.format(shared=str(folder), version="1", url="unknown")
+    script.write_text(plain if judge is None else judge)
     flm = root / ".venv" / "bin" / "flm"
     flm.parent.mkdir(parents=True)
     flm.write_text(program)
     flm.chmod(0o755)
+    return script
+
+
+def run_alone(root: Path, program: str) -> subprocess.CompletedProcess[str]:
+    script = alone(root, program)
     return subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+
+def test_a_judge_that_is_told_to_end_ends_its_server(tmp_path: Path) -> None:
+    script = alone(tmp_path, PROGRAM.format(python=sys.executable), WAITING)
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "judging\n"
+        process.terminate()
+        _, said = process.communicate()
+    assert (process.returncode, said) == (130, "judge: interrupted\n")
+    assert (tmp_path / ".venv" / "bin" / "ended").exists()
 
 
 def test_a_judge_alone_starts_a_server_and_ends_it(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def main(*checks: Check) -> int:
     """Run the checks against the URL of the command line, or against a server of our own.
 
     Returns:
-        The exit status: 0 when every check passed.
+        The exit status: 0 when every check passed, 1 when one failed, 2 when there was nothing to
+        judge, 130 when it was interrupted.
     """
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("url", nargs="?", help="base URL with /v1; absent: a server is started")
@@ -88,6 +89,9 @@ def main(*checks: Check) -> int:
     except JudgeError as error:
         print(f"judge: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("judge: interrupted", file=sys.stderr)
+        return 130
 
 
 def judge(server: Server, checks: Sequence[Check]) -> int:
@@ -150,6 +154,8 @@ def serving() -> Iterator[Server]:
     with tempfile.NamedTemporaryFile("w", prefix="flm-judged-") as log_file:
         log_path = Path(log_file.name)
         arguments = ["serve", MODEL, "--port", "0", "--ctx-len", str(CONTEXT_LEN)]
+        # As on Ctrl-C, so that the server is ended too.
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         process = subprocess.Popen(
             [_program(), *arguments],
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -161,6 +167,7 @@ def serving() -> Iterator[Server]:
             yield Server(_wait_until_ready(process, log_path))
         finally:
             _stop(process)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _program() -> str:
