@@ -68,7 +68,8 @@ SCHEMAS = {item["function"]["name"]: item["function"]["parameters"] for item in 
 @pytest.fixture(scope="module")
 def fast_app_of_module(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]:
     # A grammar holds in every mode, and the exact one takes twice as long for a token.
-    with running_app(ServeConfig(model=str(smollm2_gguf), ctx_len=2048), store) as app:
+    config = ServeConfig(model=str(smollm2_gguf), ctx_len=2048, threads=1)
+    with running_app(config, store) as app:
         yield app
 
 
