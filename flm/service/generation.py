@@ -226,6 +226,7 @@ def _pipeline(model: LoadedModel, prepared: Prepared, index: int) -> OutputPipel
                 tools=request.tools,
                 continues=request.continue_final_message,
                 may_reason=may_reason(model, request),
+                only_calls=request.calls is not None and request.calls.is_forced,
             )
         ),
     )

@@ -211,7 +211,12 @@ async def test_a_chat_reply(client: httpx.AsyncClient) -> None:
     assert body["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": "Hello, world!", "refusal": None},
+            "message": {
+                "role": "assistant",
+                "content": "Hello, world!",
+                "refusal": None,
+                "annotations": [],
+            },
             "logprobs": None,
             "finish_reason": "stop",
         }

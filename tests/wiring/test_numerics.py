@@ -10,7 +10,9 @@ from flm.wiring.numerics import Numerics, speculates
 
 CPU = torch.device("cpu")
 EXACT = Numerics(CPU, torch.float32, torch.float32, is_exact=True)
-NATIVE = Numerics(CPU, torch.bfloat16, torch.bfloat16, is_exact=False, kernels=load_kernels().kernels)
+NATIVE = Numerics(
+    CPU, torch.bfloat16, torch.bfloat16, is_exact=False, kernels=load_kernels().kernels
+)
 PLAIN = Numerics(CPU, torch.float32, torch.float32, is_exact=False)
 
 

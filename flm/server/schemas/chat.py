@@ -146,4 +146,5 @@ class ChatBody(CommonBody):
 
 
 def _says_nothing(message: AssistantMessage) -> bool:
-    return message.content is None and not message.tool_calls and message.reasoning_content is None
+    texts = (message.content, message.refusal, message.reasoning_content)
+    return all(text is None for text in texts) and not message.tool_calls

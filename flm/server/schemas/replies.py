@@ -139,6 +139,7 @@ class ChatMessage(Reply):
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    annotations: list[None] = Field(max_length=0)
     reasoning_content: str | None = None
     tool_calls: list[ToolCallReply] | None = None
 
