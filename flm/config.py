@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
+
+import regex
 
 from flm.adaptation import Mode
 from flm.errors import ConfigError
@@ -21,6 +23,7 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 52625
 MODEL_PATH_ENV = "FLM_MODEL_PATH"
 
+DEFAULT_SPECULATE: Final = "off"
 MIN_CTX_LEN = 512
 MIN_CHUNK_LEN = 512
 MAX_LEN = 2**30
@@ -28,6 +31,11 @@ MAX_LEN = 2**30
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KernelChoice = Literal["auto", "native", "torch"]
+ToolDialect = Literal[
+    "auto", "hermes", "qwen3.5", "llama3", "pythonic", "mistral", "gemma4", "lfm2", "deepseek",
+    "harmony",
+]  # fmt: skip
+SpeculateChoice = Literal["off", "ngram", "auto"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -55,6 +63,15 @@ def _filled(value: str) -> str | None:
 
 def _names(values: tuple[str, ...]) -> str | None:
     return None if all(value.strip() for value in values) else "must not contain an empty name"
+
+
+def _patterns(values: tuple[str, ...]) -> str | None:
+    for pattern in values:
+        try:
+            regex.compile(pattern)
+        except regex.error as error:
+            return f"must hold regular expressions, and {pattern!r} is none: {error}"
+    return None
 
 
 def _device(value: str) -> str | None:
@@ -110,6 +127,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("parallel", "Requests that run at the same time.", _between(1, 4096)),
     Option("q_len", "Requests that may wait; more get 503 with Retry-After.", _between(1, 2**20)),
     Option(
+        "q_tokens",
+        "Prompt tokens that may wait; a request that would exceed them gets 503 with Retry-After, "
+        "unless nothing waits. Default: 4 times the KV cache.",
+        _between(1, MAX_LEN),
+    ),
+    Option(
         "kv_tokens",
         "Tokens the KV cache can hold. Default: the larger of the context length and 16384, "
         "capped by free memory.",
@@ -120,6 +143,12 @@ OPTIONS: tuple[Option, ...] = (
         "A further name the model answers to; repeat it for several, * accepts any.",
         _names,
     ),
+    Option(
+        "normalize",
+        "A regular expression; what it matches in a line of a system message is taken out, and "
+        "recorded. Repeat it for several.",
+        _patterns,
+    ),
     Option("cors", "Let web pages of any origin call the server.", _one_of("True", "False")),
     Option(
         "dtype",
@@ -127,9 +156,20 @@ OPTIONS: tuple[Option, ...] = (
         _one_of("auto", "float32", "bfloat16", "float16"),
     ),
     Option(
+        "kv_dtype",
+        "Format of the keys and values in the KV cache. auto: that of the weights; bfloat16 with "
+        "the native kernels, which keep no other.",
+        _one_of("auto", "float32", "bfloat16", "float16"),
+    ),
+    Option(
         "kernels",
         "auto uses the native kernels where they can be had, torch never does.",
         _one_of("auto", "native", "torch"),
+    ),
+    Option(
+        "speculate",
+        "Guess tokens ahead from the text so far: off, ngram, or auto where replies stay the same.",
+        _one_of("off", "ngram", "auto"),
     ),
     Option("device", "auto, cpu, cuda or cuda:N.", _device),
     Option("threads", "CPU threads. Default: one for each core.", _between(1, 1024)),
@@ -137,6 +177,11 @@ OPTIONS: tuple[Option, ...] = (
         "adaptations",
         "What happens to a request that cannot be done as asked: note, silent or refuse.",
         _one_of("note", "silent", "refuse"),
+    ),
+    Option(
+        "tool_dialect",
+        "How the model writes tool calls; auto reads it off the chat template.",
+        _one_of(*get_args(ToolDialect)),
     ),
     Option("grace_s", "Seconds that running requests get to end at shutdown.", _between(0, 3600)),
     Option(
@@ -164,14 +209,19 @@ class ServeConfig:
     prefill_chunk_len: int | None = None
     parallel: int = 16
     q_len: int = 64
+    q_tokens: int | None = None
     kv_tokens: int | None = None
     served_name: tuple[str, ...] = ()
+    normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
+    kv_dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"
+    speculate: SpeculateChoice = DEFAULT_SPECULATE
     device: str = "auto"
     threads: int | None = None
     adaptations: Mode = "note"
+    tool_dialect: ToolDialect = "auto"
     grace_s: float = 10.0
     keepalive_s: float = 10.0
     log_level: LogLevel = "info"

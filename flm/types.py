@@ -118,6 +118,29 @@ class OutputConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class CallableTool:
+    """A tool that may be called. ``parameters`` is the JSON Schema of its arguments (None: it takes
+    none), ``param`` the field that holds it. ``is_enforced``: the arguments satisfy the schema;
+    otherwise they are any object."""
+
+    name: str
+    parameters: Mapping[str, Any] | None
+    param: str
+    is_enforced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """Which calls a reply may make: at most ``at_most`` of ``tools``, and at least one where
+    ``is_forced``. ``param`` is the field that asked for it."""
+
+    tools: tuple[CallableTool, ...]
+    at_most: int
+    is_forced: bool
+    param: str
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One validated request with every setting decided.
 
@@ -126,9 +149,11 @@ class GenerationRequest:
     optional keys of OpenAI's message object. ``prompts`` holds strings or token ids.
     ``settings`` are those the store would give now; ``sent`` are the sticky fields the body
     carried, already checked, to be written when the request is admitted. A prompt of ids may hold
-    texts among them, which are tokenised in their place. With ``time_tokens`` every delta tells how
-    long it took so far, with ``report_progress`` every slice of a prompt that was read is told.
-    Without ``opens_reply`` a chat's prompt ends behind its last message.
+    texts among them, which are tokenised in their place. ``tools`` are shown to the model;
+    ``calls`` are rules for calling them that are enforced, ``constraint`` holds for an answer
+    without calls. With ``time_tokens`` every delta tells how long it took so far, with
+    ``report_progress`` every slice of a prompt that was read is told. Without ``opens_reply`` a
+    chat's prompt ends behind its last message.
     """
 
     id: str
@@ -155,9 +180,15 @@ class GenerationRequest:
     report_progress: bool = False
     cache_prompt: bool = True
     constraint: OutputConstraint | None = None
+    calls: CallRules | None = None
     continue_final_message: bool = False
     opens_reply: bool = True
     adaptations: tuple[Adaptation, ...] = ()
+
+    @property
+    def reads_cache(self) -> bool:
+        """False when every token of the prompt is to be computed."""
+        return self.cache_prompt and not (self.echo and self.top_logprobs is not None)
 
     @property
     def is_chat(self) -> bool:
@@ -193,11 +224,23 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What guessing tokens ahead came to: ``num_accepted`` of ``num_drafted`` are in the reply."""
+
+    num_drafted: int = 0
+    num_accepted: int = 0
+
+    def __add__(self, other: "Drafts") -> "Drafts":
+        return Drafts(self.num_drafted + other.num_drafted, self.num_accepted + other.num_accepted)
+
+
+@dataclass(frozen=True, slots=True)
 class Timings:
     """How long a reply took, so far or in all. Durations are in seconds.
 
     ``prefill_duration`` is from when the prompt began to be read to the first token,
-    ``decoding_duration`` from the first token to the last.
+    ``decoding_duration`` from the first token to the last. ``drafts`` is None where no tokens are
+    guessed ahead.
     """
 
     prompt_tokens: int
@@ -205,6 +248,7 @@ class Timings:
     prefill_duration: float
     completion_tokens: int
     decoding_duration: float
+    drafts: Drafts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +323,9 @@ class Usage:
     """Token counts and timings of a whole request (all choices). Durations are in seconds.
 
     ``prefill_duration`` is from submission to the first token; the first ``waiting_duration`` of it
-    passed in the queue.
+    passed in the queue. ``diverged_at`` is the index of the token at which the prompt left what
+    else was cached; None if it did not, and with several prompts. ``drafts`` is None where no
+    tokens are guessed ahead.
     """
 
     prompt_tokens: int
@@ -294,6 +340,8 @@ class Usage:
     decoding_duration: float
     num_choices: int = 1
     waiting_duration: float = 0.0
+    drafts: Drafts | None = None
+    diverged_at: int | None = None
 
     @property
     def timings(self) -> Timings:
@@ -304,6 +352,7 @@ class Usage:
             prefill_duration=self.prefill_duration - self.waiting_duration,
             completion_tokens=self.completion_tokens,
             decoding_duration=self.decoding_duration,
+            drafts=self.drafts,
         )
 
     @property

@@ -76,7 +76,10 @@ model that reasons, `prompt_token_ids` and `choices[].token_ids` with `return_to
 `usage` the server's own numbers (durations in seconds): `kv_token_occupancy_rate_percentage` (this
 request's tokens against the context), `active_kv_tokens` and `max_kv_token_capacity` (the KV pool),
 `load_duration`, `prefill_duration_ttft`, `decoding_duration`, `prefill_speed_tps`,
-`decoding_speed_tps`. Every sampled token counts in `completion_tokens` and has its log probability,
+`decoding_speed_tps`. `prompt_tokens_details` has `diverged_at` where the prompt left what was cached
+([serve.md](serve.md#why-was-my-prompt-read-again)). With [`--speculate`](serve.md#guessing-ahead),
+`completion_tokens_details` has OpenAI's `accepted_prediction_tokens` and `rejected_prediction_tokens`
+too: guessed tokens that are in the reply, and those that are not. Every sampled token counts in `completion_tokens` and has its log probability,
 an end-of-sequence token included. Log probabilities are those of the raw logits, before penalties.
 
 The thoughts of a reasoning model are `reasoning_content`, in a stream before the deltas of the

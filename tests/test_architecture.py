@@ -34,6 +34,7 @@ TORCH_ROOMS = (
     "sampling",
     "engine.decode",
     "engine.runner",
+    "engine.sampler",
     "engine.engine",
     "engine.worker",
     "wiring",

@@ -1,5 +1,6 @@
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -9,12 +10,14 @@ from flm.config import (
     OPTIONS,
     OPTIONS_BY_NAME,
     ServeConfig,
+    ToolDialect,
     chunk_len,
     effective_ctx_len,
     model_dir,
     round_up_pow2,
 )
 from flm.errors import ConfigError
+from flm.text.parsers import TOOL_DIALECTS
 
 
 def test_every_field_has_exactly_one_option():
@@ -47,9 +50,12 @@ def test_the_defaults():
         ("prefill_chunk_len", -5),
         ("parallel", 0),
         ("q_len", 0),
+        ("q_tokens", 0),
         ("kv_tokens", 511),
         ("served_name", ("a", " ")),
+        ("normalize", ("a", "(b")),
         ("dtype", "int8"),
+        ("kv_dtype", "int8"),
         ("device", "cuda:"),
         ("device", "tpu"),
         ("threads", 0),
@@ -59,6 +65,7 @@ def test_the_defaults():
         ("keepalive_s", float("inf")),
         ("keepalive_s", 0.0),
         ("log_level", "loud"),
+        ("tool_dialect", "esperanto"),
     ],
 )
 def test_a_value_out_of_range_names_flag_and_variable(name, value):
@@ -68,6 +75,10 @@ def test_a_value_out_of_range_names_flag_and_variable(name, value):
     assert option.flag in str(caught.value)
     assert option.env in str(caught.value)
     assert repr(value) in str(caught.value)
+
+
+def test_every_dialect_can_be_named():
+    assert get_args(ToolDialect) == ("auto", *TOOL_DIALECTS)
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:11"])

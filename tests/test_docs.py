@@ -30,7 +30,7 @@ from tests.test_architecture import DOORS, TORCH_ROOMS
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELLS = {"bash", "sh", "shell", "console"}
-SCRIPTS = {"serve", "setup", "test", "bench"}
+SCRIPTS = {"serve", "setup", "test", "bench", "judge"}
 
 
 @cache

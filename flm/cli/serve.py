@@ -6,7 +6,15 @@ import typer
 
 from flm.adaptation import Mode
 from flm.cli.options import model_argument, option, switch
-from flm.config import Dtype, KernelChoice, LogLevel, ServeConfig, effective_ctx_len
+from flm.config import (
+    Dtype,
+    KernelChoice,
+    LogLevel,
+    ServeConfig,
+    SpeculateChoice,
+    ToolDialect,
+    effective_ctx_len,
+)
 
 if TYPE_CHECKING:
     from flm.models.store import ModelStore
@@ -22,14 +30,19 @@ def serve(
     prefill_chunk_len: Annotated[int | None, option("prefill_chunk_len")] = None,
     parallel: Annotated[int, option("parallel")] = _DEFAULT.parallel,
     q_len: Annotated[int, option("q_len", "-q")] = _DEFAULT.q_len,
+    q_tokens: Annotated[int | None, option("q_tokens")] = None,
     kv_tokens: Annotated[int | None, option("kv_tokens")] = None,
     served_name: Annotated[list[str] | None, option("served_name")] = None,
+    normalize: Annotated[list[str] | None, option("normalize")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
+    kv_dtype: Annotated[str, option("kv_dtype")] = _DEFAULT.kv_dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
+    speculate: Annotated[str, option("speculate")] = _DEFAULT.speculate,
     device: Annotated[str, option("device")] = _DEFAULT.device,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
+    tool_dialect: Annotated[str, option("tool_dialect")] = _DEFAULT.tool_dialect,
     grace_s: Annotated[float, option("grace_s")] = _DEFAULT.grace_s,
     keepalive_s: Annotated[float, option("keepalive_s")] = _DEFAULT.keepalive_s,
     log_level: Annotated[str, option("log_level")] = _DEFAULT.log_level,
@@ -43,15 +56,20 @@ def serve(
         prefill_chunk_len=prefill_chunk_len,
         parallel=parallel,
         q_len=q_len,
+        q_tokens=q_tokens,
         kv_tokens=kv_tokens,
         served_name=tuple(served_name) if served_name is not None else (),
+        normalize=tuple(normalize) if normalize is not None else (),
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
+        kv_dtype=cast("Dtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
+        speculate=cast("SpeculateChoice", speculate),
         device=device,
         threads=threads,
         adaptations=cast("Mode", adaptations),
+        tool_dialect=cast("ToolDialect", tool_dialect),
         grace_s=grace_s,
         keepalive_s=keepalive_s,
         log_level=cast("LogLevel", log_level),

@@ -2,29 +2,30 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from flm.engine.drafts import Drafter
 from flm.engine.protocol import (
+    CachedPrefix,
     EngineConfig,
     EngineEvent,
     EngineRequest,
     EngineStats,
     Logprobs,
-    TokenOut,
 )
 from flm.engine.runner import Runner
+from flm.engine.sampler import Turn, blamed_on, logprobs_of, next_tokens, without_numbers
 from flm.engine.scheduler import Scheduler
 from flm.engine.sequence import Sequence as EngineSequence
 from flm.engine.step import StepPlan, StepResult
-from flm.errors import FlmError, InternalError, InvalidRequestError, require_token_ids
+from flm.errors import InvalidRequestError, require_token_ids
 from flm.kvcache.manager import KVCacheManager
 from flm.log import logger
 from flm.prefill.chunk import Chunk
-from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
+from flm.sampling.batch import Sampled
 from flm.sampling.draw import ModelRandom, RequestRandom
 from flm.sampling.logprobs import token_logprobs
 from flm.sampling.pipeline import Sampler
@@ -32,6 +33,9 @@ from flm.sampling.pipeline import Sampler
 LOGPROB_ROWS = 64
 """Prompt log probabilities are taken of so many rows at a time; each needs a few more rows of
 the size of the vocabulary."""
+
+SHOWN_TOKENS = 16
+"""Cached tokens that are told behind the place where a prompt leaves them."""
 
 
 class Engine:
@@ -89,6 +93,7 @@ class Engine:
             arrival=arrival,
             submitted_at=self._clock(),
             random=self._generator(request),
+            drafter=Drafter() if self.config.speculates else None,
         )
 
     def _generator(self, request: EngineRequest) -> RequestRandom | None:
@@ -99,10 +104,17 @@ class Engine:
             return RequestRandom(request.seed)
         return RequestRandom(self._random.next_seed())
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
         with self._books:
-            return self._cache.cached_prefix_len(prompt_ids)
+            length = self._cache.cached_prefix_len(prompt_ids)
+            found = self._cache.divergence(prompt_ids, SHOWN_TOKENS)
+        return CachedPrefix(length) if found is None else CachedPrefix(length, *found)
+
+    def waiting_prompts(self) -> list[tuple[int, ...]]:
+        """The prompts of the sequences that wait."""
+        with self._books:
+            return self.scheduler.waiting_prompts()
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a block is leaked, shared wrongly, or indexed wrongly."""
@@ -185,17 +197,21 @@ class Engine:
     def _sample(self, plan: StepPlan, logits: Tensor) -> StepResult:
         """What the rows of logits, [plan.num_rows, vocab], give to each sequence."""
         rows = plan.rows()
-        failures = _without_numbers(rows, logits, self._sampler)
+        failures = without_numbers(rows, logits, self._sampler)
+        turns = self._turns(plan, rows)
+        for turn in tuple(turns):
+            # A guess that nobody would say must not harm: its sequence goes on without guesses.
+            if turn.drafts and failures.pop(turn.request_id, None) is not None:
+                turns.remove(turn)
         prompts = {}
         for chunk in plan.chunks:
             if self.scheduler[chunk.request_id].wants_prompt_rows:
                 own = rows[chunk.request_id]
-                with _blamed_on(chunk.request_id, failures):
+                with blamed_on(chunk.request_id, failures):
                     prompts[chunk.request_id] = self._prompt_logprobs(
                         chunk, logits[own.start : own.stop]
                     )
-        tokens = self._next_tokens(self._sampled_rows(plan, rows), logits, failures)
-        return StepResult(tokens, prompts, failures)
+        return StepResult(next_tokens(turns, logits, failures, self._sampler), prompts, failures)
 
     def _prompt_logprobs(self, chunk: Chunk, logits: Tensor) -> tuple[Logprobs, ...]:
         """Log probabilities of the prompt tokens after each of a chunk's rows, [T, vocab]."""
@@ -207,51 +223,20 @@ class Engine:
         for at in range(0, len(targets), LOGPROB_ROWS):
             part = targets[at : at + LOGPROB_ROWS]
             found += token_logprobs(logits[at : at + len(part)], part, num_top)
-        return tuple(_logprobs(entry) for entry in found)
+        return tuple(logprobs_of(entry) for entry in found)
 
-    def _sampled_rows(self, plan: StepPlan, rows: Mapping[str, range]) -> dict[str, int]:
-        """The row from which each sequence samples: the one of its last known token."""
-        places = {row.request_id: rows[row.request_id][-1] for row in plan.decodes}
+    def _turns(self, plan: StepPlan, rows: Mapping[str, range]) -> list[Turn]:
+        """Who samples, from the row of its last known token on."""
+        turns = [
+            Turn(self.scheduler[row.request_id], rows[row.request_id][0], row.drafts)
+            for row in plan.decodes
+        ]
         for chunk in plan.chunks:
             sequence = self.scheduler[chunk.request_id]
             end = chunk.start + len(chunk.token_ids)
             if sequence.wants_token and end == sequence.prefill_end:
-                places[chunk.request_id] = rows[chunk.request_id][-1]
-        return places
-
-    def _next_tokens(
-        self, places: Mapping[str, int], logits: Tensor, failures: dict[str, FlmError]
-    ) -> dict[str, TokenOut]:
-        described: dict[str, SamplingRow] = {}
-        for request_id in places:
-            with _blamed_on(request_id, failures):
-                described[request_id] = _sampling_row(
-                    self.scheduler[request_id], vocab_size=logits.shape[1]
-                )
-        if not described:
-            return {}
-        wanted = [places[request_id] for request_id in described]
-        if wanted != list(range(len(logits))):
-            logits = logits[wanted]
-        tokens: dict[str, TokenOut] = {}
-        for request_id, sampled in _sample_each(logits, described, failures, self._sampler).items():
-            with _blamed_on(request_id, failures):
-                tokens[request_id] = self._accept(request_id, sampled)
-        return tokens
-
-    def _accept(self, request_id: str, sampled: Sampled) -> TokenOut:
-        request = self.scheduler[request_id].request
-        if sampled.token_id == NO_TOKEN:
-            raise InvalidRequestError(
-                "No token can follow: the grammar, min_tokens, the stop tokens and logit_bias "
-                "together rule out all of them. Loosen one of these."
-            )
-        if request.grammar is not None:
-            request.grammar.accept(sampled.token_id)
-        wants_logprobs = request.num_logprobs is not None
-        return TokenOut(
-            request_id, sampled.token_id, _logprobs(sampled) if wants_logprobs else None
-        )
+                turns.append(Turn(sequence, rows[chunk.request_id][-1]))
+        return turns
 
 
 class _Unloaded:
@@ -260,75 +245,3 @@ class _Unloaded:
     def forward(self, plan: StepPlan) -> Tensor:  # noqa: ARG002
         """Refuse."""
         raise AssertionError("the model has been unloaded")
-
-
-def _sampling_row(sequence: EngineSequence, vocab_size: int) -> SamplingRow:
-    """How to sample a sequence's next token. Advances its generator unless it is greedy."""
-    request = sequence.request
-    return SamplingRow(
-        params=request.sampling,
-        window=tuple(sequence.window) if request.sampling.has_penalties else (),
-        uniform=None if sequence.random is None else sequence.random.next_uniform(),
-        mask=None if request.grammar is None else request.grammar.mask(),
-        # A tokenizer may name end tokens that the model has no logits for.
-        banned_ids=tuple(token for token in sequence.banned_ids if token < vocab_size),
-        logit_bias=request.logit_bias,
-        num_logprobs=request.num_logprobs,
-    )
-
-
-def _sample_each(
-    logits: Tensor,
-    rows: Mapping[str, SamplingRow],
-    failures: dict[str, FlmError],
-    sampler: Sampler,
-) -> dict[str, Sampled]:
-    """Sample all rows, [B, vocab], at once; if that fails, one by one to find the culprit."""
-    try:
-        return dict(zip(rows, sampler.sample(logits, list(rows.values())), strict=True))
-    except Exception:  # noqa: BLE001
-        logger.exception("Sampling failed for %s; trying each alone.", ", ".join(rows))
-    found: dict[str, Sampled] = {}
-    for place, (request_id, row) in enumerate(rows.items()):
-        with _blamed_on(request_id, failures):
-            found[request_id] = sampler.sample(logits[place : place + 1], [row])[0]
-    return found
-
-
-def _without_numbers(
-    rows: Mapping[str, range], logits: Tensor, sampler: Sampler
-) -> dict[str, FlmError]:
-    """The requests with a NaN or a positive infinity among their logits, [num_rows, vocab]."""
-    fine = sampler.are_numbers(logits)
-    if all(fine):
-        return {}
-    found: dict[str, FlmError] = {}
-    for request_id, own in rows.items():
-        if not all(fine[own.start : own.stop]):
-            logger.error("The model gave logits that are not numbers for %s", request_id)
-            found[request_id] = InternalError(
-                "The model gave values that are not numbers for this request. Try --dtype float32; "
-                "if that does not help, the model's files may be damaged."
-            )
-    return found
-
-
-@contextmanager
-def _blamed_on(request_id: str, failures: dict[str, FlmError]) -> Iterator[None]:
-    """Turn an exception into the failure of one request, which keeps its first one."""
-    try:
-        yield
-    except FlmError as error:
-        logger.warning("Request %s failed: %s", request_id, error)
-        failures.setdefault(request_id, error)
-    except Exception:  # noqa: BLE001
-        logger.exception("Request %s failed", request_id)
-        failures.setdefault(
-            request_id,
-            InternalError("This request failed inside the engine; see the server's log."),
-        )
-
-
-def _logprobs(entry: Sampled) -> Logprobs:
-    assert entry.logprob is not None
-    return Logprobs(entry.token_id, entry.logprob, entry.top)

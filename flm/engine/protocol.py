@@ -87,11 +87,17 @@ class PromptRead:
 
 @dataclass(frozen=True, slots=True)
 class TokenOut:
-    """One sampled token, an end-of-sequence token included."""
+    """One sampled token, an end-of-sequence token included.
+
+    ``was_drafted`` is True for one that was guessed before it was sampled. The first token of a
+    step says in ``num_drafted`` how many guesses were computed in that step.
+    """
 
     request_id: str
     token_id: int
     logprobs: Logprobs | None = None
+    num_drafted: int = 0
+    was_drafted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,8 @@ class Finished:
     """The sequence is done; nothing of it follows. Durations are in seconds.
 
     ``prefill_duration`` runs from submission to the first token; the first
-    ``waiting_duration`` of it passed before the sequence began to run.
+    ``waiting_duration`` of it passed before the sequence began to run. ``diverged_at`` is the index
+    of the prompt's token at which it left what else was cached, if it did.
     """
 
     request_id: str
@@ -110,6 +117,7 @@ class Finished:
     prefill_duration: float
     decoding_duration: float
     waiting_duration: float = 0.0
+    diverged_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +150,19 @@ class EngineStats:
     running_ids: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """What the prefix cache would give a prompt: its first ``length`` tokens.
+
+    Where the cache goes on otherwise than the prompt, ``diverged_at`` is the index of the first
+    token that differs and ``cached_ids`` are the cached tokens from there on, a few of them.
+    """
+
+    length: int
+    diverged_at: int | None = None
+    cached_ids: tuple[int, ...] = ()
+
+
 class EngineClient(Protocol):
     """The engine as the service sees it. Every method may be called from any thread."""
 
@@ -162,7 +183,8 @@ class EngineClient(Protocol):
         that what it writes is ordered as the requests are; an exception from it queues nothing.
 
         Raises:
-            QueueFullError: the waiting line has no room for all of them.
+            QueueFullError: the waiting line has no room for all of them, or for their prompts
+                beside those that wait.
             EngineDeadError: the engine thread has ended.
             ShuttingDownError: ``close`` was called.
         """
@@ -174,8 +196,8 @@ class EngineClient(Protocol):
         An unknown or finished id is ignored. A ``Finished`` with reason ``abort`` is still sent.
         """
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
 
     def stats(self) -> EngineStats:
         """The state at the end of the last step."""
@@ -192,12 +214,17 @@ class EngineConfig:
     """Limits of the engine. Lengths and budgets are in tokens.
 
     ``slice_len`` bounds how much of a chunk runs between two decode steps of the others.
+    ``speculates`` lets sequences guess ahead, which changes no token only where a row's logits are
+    the same bits in any forward.
+    ``max_waiting_tokens`` bounds the prompts of those that wait (None: no bound).
     """
 
     chunk_len: int = 4096
     slice_len: int = 512
     max_running: int = 16
     max_waiting: int = 64
+    max_waiting_tokens: int | None = None
     block_size: int = 32
     num_blocks: int = 512
     log_prefill: bool = field(default=True)
+    speculates: bool = False

@@ -1,14 +1,16 @@
 """From a plan to logits: the only seam between scheduling and a model."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from flm.engine.decode import DecodeRunner
-from flm.engine.step import StepPlan
+from flm.engine.step import DecodeRow, StepPlan
 from flm.kvcache.pool import KVPool
 from flm.models.fused import FusedModel, Run
+from flm.prefill.chunk import Chunk
 from flm.prefill.runner import CausalModel, run_chunk
 
 
@@ -29,9 +31,9 @@ class FusedRunner:
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Logits [plan.num_rows, vocab], float32, rows in the plan's order."""
-        runs = [Run((row.token_id,), row.position, row.block_table) for row in plan.decodes]
-        wanted = list(range(len(runs)))
-        num_rows = len(runs)
+        runs = [Run(row.token_ids, row.position, row.block_table) for row in plan.decodes]
+        num_rows = sum(len(run.token_ids) for run in runs)
+        wanted = list(range(num_rows))
         for chunk in plan.chunks:
             runs.append(Run(chunk.token_ids, chunk.start, chunk.block_table))
             num_rows += len(chunk.token_ids)
@@ -40,7 +42,8 @@ class FusedRunner:
 
 
 class TorchRunner:
-    """Runs a torch model over a pool of pages: decode rows as one batch, chunks one by one."""
+    """Runs a torch model over a pool of pages: decode rows as one batch, chunks one by one. A row
+    with drafts is a chunk."""
 
     def __init__(self, model: CausalModel, pool: KVPool) -> None:
         self._model = model
@@ -50,7 +53,7 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> Tensor:
         """Logits [plan.num_rows, vocab], float32, rows in the plan's order."""
-        parts = [self._decode.run(plan.decodes)] if plan.decodes else []
+        parts = self._decoded(plan.decodes)
         for chunk in plan.chunks:
             logits = run_chunk(self._model, self._pool, chunk)
             if chunk.num_logits > 0:
@@ -58,3 +61,25 @@ class TorchRunner:
         if not parts:
             return torch.empty((0, 0), dtype=torch.float32, device=self._pool.device)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _decoded(self, rows: Sequence[DecodeRow]) -> list[Tensor]:
+        """Logits of decode rows and their drafts, in parts that follow each other."""
+        plain = [row for row in rows if not row.drafts]
+        batch = [self._decode.run(plain)] if plain else []
+        if len(plain) == len(rows):
+            return batch
+        together = iter(batch[0][:, None] if batch else ())
+        return [
+            run_chunk(self._model, self._pool, _as_chunk(row)) if row.drafts else next(together)
+            for row in rows
+        ]
+
+
+def _as_chunk(row: DecodeRow) -> Chunk:
+    return Chunk(
+        request_id=row.request_id,
+        token_ids=row.token_ids,
+        start=row.position,
+        block_table=row.block_table,
+        num_logits=len(row.token_ids),
+    )

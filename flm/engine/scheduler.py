@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from flm.engine.deferral import find_deferral
+from flm.engine.drafts import MAX_DRAFT_ROWS
 from flm.engine.metrics import EngineMetrics
 from flm.engine.protocol import (
     EngineConfig,
@@ -69,6 +70,10 @@ class Scheduler:
     def has_work(self) -> bool:
         """True while a sequence runs or waits."""
         return bool(self._by_id)
+
+    def waiting_prompts(self) -> list[tuple[int, ...]]:
+        """The prompts of the sequences that wait."""
+        return [sequence.request.prompt_ids for sequence in self.waiting]
 
     def __getitem__(self, request_id: str) -> Sequence:
         return self._by_id[request_id]
@@ -162,16 +167,27 @@ class Scheduler:
         return plan
 
     def _plan_decodes(self) -> tuple[DecodeRow, ...]:
-        rows = []
+        ready = []
         for sequence in tuple(self.running):
-            lease = sequence.lease
-            if lease is None or sequence.is_prefilling:
+            if sequence.lease is None or sequence.is_prefilling:
                 continue
-            position = sequence.num_computed
-            if self._grow(sequence, position + 1):
-                token_id = sequence.token_ids[position]
-                rows.append(DecodeRow(sequence.id, token_id, position, lease.table))
-        return tuple(rows)
+            if self._grow(sequence, sequence.num_computed + 1):
+                ready.append(sequence)
+        # Equal shares: who guesses how much follows no other sequence's luck.
+        max_drafts = MAX_DRAFT_ROWS // max(len(ready), 1)
+        return tuple(self._decode_row(sequence, max_drafts) for sequence in ready)
+
+    def _decode_row(self, sequence: Sequence, max_drafts: int) -> DecodeRow:
+        lease = sequence.lease
+        assert lease is not None
+        position = sequence.num_computed
+        drafts = sequence.draft(max_drafts)
+        if drafts:
+            num_covered = self.cache.reserve_free(lease, position + 1 + len(drafts))
+            drafts = drafts[: num_covered - position - 1]
+        return DecodeRow(
+            sequence.id, sequence.token_ids[position], position, lease.table, drafts=drafts
+        )
 
     def _grow(self, sequence: Sequence, num_tokens: int) -> bool:
         """Cover ``num_tokens`` positions, at the expense of later arrivals; False if the
@@ -280,13 +296,28 @@ class Scheduler:
         now = self._clock()
         events: list[EngineEvent] = []
         for row in plan.decodes:
-            self._settle_one(self._by_id[row.request_id], 1, result, now, events)
+            self._settle_decode(row, result, now, events)
         for chunk in plan.chunks:
             sequence = self._by_id[chunk.request_id]
             self.metrics.num_prefill_tokens += len(chunk.token_ids)
             self._settle_one(sequence, len(chunk.token_ids), result, now, events)
         self.metrics.num_steps += 1
         return events
+
+    def _settle_decode(
+        self, row: DecodeRow, result: StepResult, now: float, events: list[EngineEvent]
+    ) -> None:
+        sequence = self._by_id[row.request_id]
+        # Each token was sampled from a row: the rows behind hold what nobody said.
+        num_reached = len(result.tokens.get(sequence.id, ()))
+        if row.drafts and sequence.drafter is not None:
+            self.metrics.num_drafted_tokens += len(row.drafts)
+            self.metrics.num_accepted_tokens += max(num_reached - 1, 0)
+            if num_reached == 0:
+                sequence.drafter.give_up()
+            else:
+                sequence.drafter.learn(len(row.drafts), num_reached - 1)
+        self._settle_one(sequence, num_reached, result, now, events)
 
     def _settle_one(
         self,
@@ -296,8 +327,10 @@ class Scheduler:
         now: float,
         events: list[EngineEvent],
     ) -> None:
-        error = result.failures.get(sequence.id)
+        error, tokens = result.failures.get(sequence.id), result.tokens.get(sequence.id, ())
         if error is not None:
+            for token in tokens:
+                self._settle_token(sequence, token, now, events)
             events.append(self._fail(sequence, error))
             return
         was_prefilling = sequence.is_prefilling
@@ -306,10 +339,9 @@ class Scheduler:
             self._commit_prompt(sequence)
         if not sequence.prompt_was_read:
             self._settle_prompt(sequence, result, now, events)
-        token = result.tokens.get(sequence.id)
-        if token is not None:
+        for token in tokens:
             self._settle_token(sequence, token, now, events)
-        elif sequence.prompt_was_read and not sequence.wants_token:
+        if not tokens and sequence.prompt_was_read and not sequence.wants_token:
             events.append(self._finish(sequence, "length"))
 
     def _commit_prompt(self, sequence: Sequence) -> None:

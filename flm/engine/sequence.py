@@ -2,8 +2,10 @@
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flm.engine.drafts import Drafter
 from flm.engine.protocol import EngineFinish, EngineRequest, Finished, Logprobs
 from flm.kvcache.manager import Lease
 from flm.prefill.plan import PrefillSpan
@@ -31,13 +33,15 @@ class Sequence:
     ``token_ids`` are the prompt and what was generated; the first ``num_computed`` of them have
     keys and values in the blocks of ``lease``, which it has only while it runs. Since its last
     admission it reads ``prefill_start`` to ``prefill_end`` as prompt (after a preemption that
-    includes generated tokens). ``num_cached`` and the window's start are those of the first
-    admission, whatever happens later; so is ``started_at``.
+    includes generated tokens). ``num_cached``, ``diverged_at`` and the window's start are those of
+    the first admission, whatever happens later; so is ``started_at``.
     """
 
     __slots__ = (
         "arrival",
         "deferral",
+        "diverged_at",
+        "drafter",
         "first_token_at",
         "last_token_at",
         "lease",
@@ -63,18 +67,21 @@ class Sequence:
         arrival: int,
         submitted_at: float,
         random: RequestRandom | None,
+        drafter: Drafter | None = None,
     ) -> None:
         self.request = request
         self.arrival = arrival
         self.submitted_at = submitted_at
         self.started_at: float | None = None
         self.random = random
+        self.drafter = drafter
         self.token_ids = list(request.prompt_ids)
         self.num_computed = 0
         self.lease: Lease | None = None
         self.prefill_start = 0
         self.prefill_end = 0
         self.num_cached = 0
+        self.diverged_at: int | None = None
         self.was_admitted = False
         self.deferral: Deferral | None = None
         last_n = request.sampling.repeat_last_n
@@ -127,12 +134,27 @@ class Sequence:
         """True when cached blocks may stand in for computing."""
         return self.request.cache_prompt and not self.wants_prompt_rows
 
-    @property
-    def banned_ids(self) -> tuple[int, ...]:
-        """Tokens that may not be sampled now: those that would end it too early."""
-        if self.num_generated >= self.request.min_new_tokens:
+    # What the sampler asks while a step gives several tokens: ``ahead`` are those that it has
+    # chosen and that have not been appended yet.
+
+    def window_after(self, ahead: Iterable[int] = ()) -> tuple[int, ...]:
+        """The tokens that the penalties look at, oldest first."""
+        window = self.window.copy()
+        window.extend(ahead)
+        return tuple(window)
+
+    def banned_after(self, num_ahead: int = 0) -> tuple[int, ...]:
+        """Tokens that may not be sampled next: those that would end it too early."""
+        if self.num_generated + num_ahead >= self.request.min_new_tokens:
             return ()
         return tuple(self.request.eos_ids)
+
+    def end_with(self, token_id: int, num_ahead: int = 0) -> EngineFinish | None:
+        """The reason to stop, if this next token is the last one."""
+        num_before = self.num_generated + num_ahead
+        if token_id in self.request.eos_ids and num_before >= self.request.min_new_tokens:
+            return "stop"
+        return None if num_before + 1 < self.request.max_new_tokens else "length"
 
     # --- changes ---------------------------------------------------------------------------
 
@@ -146,6 +168,7 @@ class Sequence:
             self.prompt_logprobs = [None]
         if not self.was_admitted:
             self.num_cached = lease.num_cached
+            self.diverged_at = lease.diverged_at
             self.started_at = at
             self.was_admitted = True
 
@@ -156,17 +179,21 @@ class Sequence:
 
     def append(self, token_id: int, at: float) -> EngineFinish | None:
         """Take a sampled token; the reason to stop, if it is the last one."""
-        is_end = (
-            token_id in self.request.eos_ids and self.num_generated >= self.request.min_new_tokens
-        )
+        reason = self.end_with(token_id)
         self.token_ids.append(token_id)
         self.window.append(token_id)
         self.last_token_at = at
         if self.first_token_at is None:
             self.first_token_at = at
-        if is_end:
-            return "stop"
-        return None if self.wants_token else "length"
+        return reason
+
+    def draft(self, max_len: int) -> tuple[int, ...]:
+        """At most ``max_len`` guesses at the tokens that follow, never as many as it may still
+        sample: the last token is followed by none."""
+        if self.drafter is None:
+            return ()
+        left = self.request.max_new_tokens - self.num_generated - 1
+        return self.drafter.draft(self.token_ids, min(max_len, left))
 
     def reading_duration(self, at: float) -> float:
         """Seconds from its first admission to ``at``."""
@@ -187,4 +214,5 @@ class Sequence:
             prefill_duration=first - self.submitted_at,
             decoding_duration=last - first,
             waiting_duration=started - self.submitted_at,
+            diverged_at=self.diverged_at,
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from flm.engine.engine import Engine
 from flm.engine.protocol import (
+    CachedPrefix,
     EngineEvent,
     EngineRequest,
     EngineStats,
@@ -33,6 +34,11 @@ def _closing() -> FlmError:
 
 def _ignore(_: EngineEvent) -> None:
     """Stand in for the sink of a sequence whose own has failed."""
+
+
+def _num_tokens(prompts: Sequence[tuple[int, ...]]) -> int:
+    """Tokens of all prompts; the choices of a request share one, which counts once."""
+    return sum({id(prompt): len(prompt) for prompt in prompts}.values())
 
 
 class EngineWorker:
@@ -78,7 +84,7 @@ class EngineWorker:
         Raises:
             InvalidRequestError: an empty prompt, or token ids that the model does not have.
             ContextLengthError: a request that the whole pool could not hold.
-            QueueFullError: the waiting line has no room for all of them.
+            QueueFullError: the waiting line has no room for all of them or for their prompts.
             EngineDeadError: the engine thread has ended.
             ShuttingDownError: ``close`` was called.
         """
@@ -112,6 +118,23 @@ class EngineWorker:
                 f"{config.max_waiting} wait. Try again later, or start the server with a larger "
                 "--q-len."
             )
+        self._check_waiting_tokens(requests)
+
+    def _check_waiting_tokens(self, requests: Sequence[EngineRequest]) -> None:
+        """Whoever finds nothing waiting is let in, however long its prompts are."""
+        limit = self._engine.config.max_waiting_tokens
+        arrived = [sequence.request.prompt_ids for sequence in self._arrivals]
+        waiting = [*self._engine.waiting_prompts(), *arrived]
+        if limit is None or not waiting:
+            return
+        num_waiting = _num_tokens(waiting)
+        num_added = _num_tokens([request.prompt_ids for request in requests])
+        if num_waiting + num_added > limit:
+            raise QueueFullError(
+                f"The server is busy: prompts of {num_waiting} tokens are waiting, this request "
+                f"adds {num_added}, and {limit} may wait. Try again later, or start the server "
+                "with a larger --q-tokens."
+            )
 
     def abort(self, request_id: str, *, keep_tokens: int | None = None) -> None:
         """End a sequence before the next step; see ``EngineClient``."""
@@ -120,9 +143,9 @@ class EngineWorker:
                 self._aborts.append((request_id, keep_tokens))
                 self._wake.notify()
 
-    def cached_prefix_len(self, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now. Changes nothing."""
-        return self._engine.cached_prefix_len(prompt_ids)
+    def cached_prefix(self, prompt_ids: Sequence[int]) -> CachedPrefix:
+        """What the prefix cache would give this prompt now. Changes nothing."""
+        return self._engine.cached_prefix(prompt_ids)
 
     def stats(self) -> EngineStats:
         """The state at the end of the last step."""
@@ -172,8 +195,9 @@ class EngineWorker:
                 return False
             arrivals, self._arrivals = self._arrivals, []
             aborts, self._aborts = self._aborts, []
-        for sequence in arrivals:
-            self._engine.enqueue(sequence)
+            # Under the lock, so that whoever submits meanwhile counts them once.
+            for sequence in arrivals:
+                self._engine.enqueue(sequence)
         events: list[EngineEvent] = []
         for request_id, keep_tokens in aborts:
             events += self._engine.abort(request_id, keep_tokens)

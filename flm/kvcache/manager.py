@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from flm.kvcache.blocks import BlockAllocator
-from flm.kvcache.prefix import NO_ENDING, NO_PARENT, PrefixIndex
+from flm.kvcache.prefix import NO_ENDING, NO_PARENT, Divergence, PrefixIndex
 
 
 class Lease:
@@ -14,14 +14,25 @@ class Lease:
     count of tokens, not of blocks, so that a shared part of a block can join later). The first
     ``num_indexed`` blocks are in the prefix index and must not be written. ``ending`` are the
     positions behind the cached ones that a known sequence ended with; their values are not there.
+    ``diverged_at`` is the position at which the tokens left what else was cached, if they did.
     """
 
-    __slots__ = ("_table", "block_ids", "ending", "is_open", "num_cached", "num_indexed", "shares")
+    __slots__ = (
+        "_table",
+        "block_ids",
+        "diverged_at",
+        "ending",
+        "is_open",
+        "num_cached",
+        "num_indexed",
+        "shares",
+    )
 
     def __init__(self, block_ids: list[int], num_cached: int, *, shares: bool) -> None:
         self.block_ids = block_ids
         self.num_cached = num_cached
         self.ending = NO_ENDING
+        self.diverged_at: int | None = None
         self.num_indexed = len(block_ids)
         self.shares = shares
         self.is_open = True
@@ -92,6 +103,23 @@ class KVCacheManager:
         limit = len(token_ids) - 1 if max_tokens is None else max_tokens
         return len(self._index.match(token_ids, limit)) * self.block_size
 
+    def divergence(self, token_ids: Sequence[int], max_cached: int = 1) -> Divergence | None:
+        """Where the tokens leave what is cached though it goes on. None if no full block of them
+        is cached, or if they or the cache end before they differ. At most ``max_cached`` of the
+        cached tokens behind that place are told. Changes nothing."""
+        chain = self._index.match(token_ids, len(token_ids) - 1)
+        return self._divergence(chain, token_ids, max_cached)
+
+    def _divergence(
+        self, chain: list[int], token_ids: Sequence[int], max_cached: int = 1
+    ) -> Divergence | None:
+        if not chain:
+            return None
+        start = len(chain) * self.block_size
+        behind = token_ids[start : start + self.block_size]
+        found = self._index.find_divergence(chain[-1], behind, max_cached)
+        return None if found is None else found._replace(at=start + found.at)
+
     def last_generated_run(self, lease: Lease, max_len: int | None) -> range:
         """Positions of the last unbroken run of generated tokens in the lease's reused prefix and
         the known ending behind it, at most the last ``max_len`` of them (None: all). Empty if there
@@ -133,6 +161,8 @@ class KVCacheManager:
         if chain:
             behind = token_ids[lease.num_cached : lease.num_cached + self.block_size]
             lease.ending = self._index.find_ending(chain[-1], behind)
+            divergence = self._divergence(chain, token_ids)
+            lease.diverged_at = None if divergence is None else divergence.at
         self._leases.add(lease)
         return lease
 
@@ -150,6 +180,15 @@ class KVCacheManager:
         lease.block_ids.extend(self._allocator.reserve() for _ in range(missing))
         lease.touch()
         return True
+
+    def reserve_free(self, lease: Lease, num_tokens: int) -> int:
+        """Extend the lease towards ``num_tokens`` positions at nobody's expense: with blocks in
+        which nothing is kept. How many positions it covers then."""
+        missing = max(self.blocks_for(num_tokens) - len(lease.block_ids), 0)
+        for _ in range(min(missing, self._allocator.num_free)):
+            lease.block_ids.append(self._allocator.reserve())
+            lease.touch()
+        return len(lease.block_ids) * self.block_size
 
     def commit(
         self, lease: Lease, token_ids: Sequence[int], num_tokens: int, *, prompt_len: int
@@ -221,7 +260,7 @@ class KVCacheManager:
     def _is_only_ours(self, block_id: int) -> bool:
         if block_id not in self._index or self._allocator.ref_count(block_id) > 1:
             return False
-        return self._index[block_id].num_children == 0
+        return not self._index[block_id].children
 
     def _close(self, lease: Lease) -> None:
         assert lease.is_open, "the lease has ended already"

@@ -1,5 +1,6 @@
 """Which full block holds which tokens: an index over chains of blocks."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -22,17 +23,26 @@ class Ending(NamedTuple):
 NO_ENDING = Ending(0, 0)
 
 
+class Divergence(NamedTuple):
+    """Where a prompt leaves what is cached: its token at index ``at`` differs from the first of
+    ``cached_ids``, the tokens with which the cached prefix goes on there."""
+
+    at: int
+    cached_ids: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class IndexedBlock:
     """A full block in the index. Bit i of ``generated`` is set when its i-th token was sampled by
     a model and clear when it was read from a prompt; whoever wrote the block first decides.
     ``endings`` are the tokens with which sequences ended behind it, with bits of the same kind; of
-    these only the numbers are known, no values are kept."""
+    these only the numbers are known, no values are kept. ``children`` are the tokens of the blocks
+    that follow, sorted."""
 
     parent: int
     token_ids: tuple[int, ...]
     generated: int
-    num_children: int = 0
+    children: list[tuple[int, ...]] = field(default_factory=list)
     endings: dict[tuple[int, ...], int] = field(default_factory=dict)
 
 
@@ -86,7 +96,7 @@ class PrefixIndex:
         assert block_id not in self._blocks, f"block {block_id} is indexed already"
         assert (parent, token_ids) not in self._by_tokens, "these tokens are indexed already"
         if parent != NO_PARENT:
-            self._blocks[parent].num_children += 1
+            insort(self._blocks[parent].children, token_ids)
         self._blocks[block_id] = IndexedBlock(parent, token_ids, generated)
         self._by_tokens[parent, token_ids] = block_id
 
@@ -102,37 +112,71 @@ class PrefixIndex:
         """What of ``token_ids``, which follow a block, is the beginning of a remembered ending."""
         found = NO_ENDING
         for ending, generated in self._blocks[block_id].endings.items():
-            pairs = zip(ending, token_ids, strict=False)
-            length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            length = _num_common(ending, token_ids)
             if length > found.length:
                 found = Ending(length, generated & ((1 << length) - 1))
         return found
 
+    def find_divergence(
+        self, block_id: int, token_ids: Sequence[int], max_cached: int = 1
+    ) -> Divergence | None:
+        """How ``token_ids``, which follow a block, leave the child with which they have most in
+        common; ``at`` counts from the first of them. None without a child, or when the tokens end
+        before they differ. ``cached_ids`` are at most ``max_cached``."""
+        wanted = tuple(token_ids[: self.block_size])
+        children = self._blocks[block_id].children
+        place = bisect_left(children, wanted)
+        # In sorted order, nobody has more in common with a place than its neighbours.
+        near = children[max(place - 1, 0) : place + 1]
+        if not near:
+            return None
+        common, tokens = max((_num_common(child, wanted), child) for child in near)
+        if common == len(wanted):
+            return None
+        return Divergence(common, self._continuation(block_id, tokens, common, max_cached))
+
+    def _continuation(
+        self, parent: int, token_ids: tuple[int, ...], start: int, limit: int
+    ) -> tuple[int, ...]:
+        """At most ``limit`` tokens of a child from ``start`` on, and of a line of its children."""
+        found = list(token_ids[start:])
+        while len(found) < limit:
+            parent = self._by_tokens[parent, token_ids]
+            children = self._blocks[parent].children
+            if not children:
+                break
+            token_ids = children[0]
+            found += token_ids
+        return tuple(found[:limit])
+
     def remove(self, block_id: int) -> None:
         """Take a block out. It must have no children: they could never be found again."""
         block = self._blocks[block_id]
-        assert block.num_children == 0, f"block {block_id} still has children"
+        assert not block.children, f"block {block_id} still has children"
         if block.parent != NO_PARENT:
-            self._blocks[block.parent].num_children -= 1
+            siblings = self._blocks[block.parent].children
+            del siblings[bisect_left(siblings, block.token_ids)]
         del self._blocks[block_id]
         del self._by_tokens[block.parent, block.token_ids]
 
     def check_integrity(self) -> None:
         """Raise AssertionError if a block cannot be reached or is counted wrongly."""
-        children = dict.fromkeys(self._blocks, 0)
+        children: dict[int, list[tuple[int, ...]]] = {block_id: [] for block_id in self._blocks}
         for block_id, block in self._blocks.items():
             if block.parent != NO_PARENT:
                 if block.parent not in children:
                     raise AssertionError(f"block {block_id} has lost its parent {block.parent}")
-                children[block.parent] += 1
+                children[block.parent].append(block.token_ids)
             if self._by_tokens.get((block.parent, block.token_ids)) != block_id:
                 raise AssertionError(f"block {block_id} is not found by its tokens")
             if len(block.token_ids) != self.block_size or block.generated >> self.block_size:
                 raise AssertionError(f"block {block_id} is not a full block")
             self._check_endings(block_id, block)
-        counted = {block_id: block.num_children for block_id, block in self._blocks.items()}
-        if counted != children or len(self._by_tokens) != len(self._blocks):
-            raise AssertionError(f"children {counted}, found {children}")
+        for block_id, block in self._blocks.items():
+            if block.children != sorted(children[block_id]):
+                raise AssertionError(f"block {block_id} does not know its children")
+        if len(self._by_tokens) != len(self._blocks):
+            raise AssertionError("tokens are known of blocks that are not there")
 
     def _check_endings(self, block_id: int, block: IndexedBlock) -> None:
         for token_ids, generated in block.endings.items():
@@ -140,3 +184,9 @@ class PrefixIndex:
                 raise AssertionError(f"an ending behind block {block_id} has a wrong length")
         if len(block.endings) > MAX_ENDINGS:
             raise AssertionError(f"block {block_id} remembers {len(block.endings)} endings")
+
+
+def _num_common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Tokens with which both begin."""
+    pairs = zip(left, right, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -2,7 +2,8 @@
 
 Index tensors are made once per view and serve all layers. Past the end of a sequence, the rest
 of its last block is zero: what a former holder left there, possibly not a number, could
-otherwise reach a padded batch through a weight of zero.
+otherwise reach a padded batch through a weight of zero. Where sequences guess tokens ahead, what
+was guessed wrongly stands there until it is written over; padded batches are not run then.
 """
 
 from collections.abc import Sequence
@@ -181,7 +182,7 @@ class DecodeView:
 
     def gather_padded(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of all rows, [B, max(lengths), num_kv_heads, head_dim] each. Positions
-        past a row's length are zero."""
+        past a row's length are zero, where no tokens are guessed ahead."""
         return self._padded(self.pool.keys[layer]), self._padded(self.pool.values[layer])
 
     def _padded(self, pages: Tensor) -> Tensor:

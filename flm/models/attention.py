@@ -41,10 +41,10 @@ class Attend:
         kv = self._kv
         kv.write(layer, k, v)
         if isinstance(kv, ChunkView):
-            keys, values = kv.gather(layer)
+            keys, values = _as(q, *kv.gather(layer))
             return self._attention(q, keys, values, self._masks[0]).flatten(1)
         if self._batched:
-            keys, values = kv.gather_padded(layer)
+            keys, values = _as(q, *kv.gather_padded(layer))
             return batch_attention(q, keys, values, kv.padding_mask()).flatten(1)
         return self._row_by_row(q, kv, layer).flatten(1)
 
@@ -53,6 +53,11 @@ class Attend:
         change with the company a row keeps."""
         rows = []
         for row, mask in enumerate(self._masks):
-            keys, values = kv.gather(layer, row)
+            keys, values = _as(q, *kv.gather(layer, row))
             rows.append(self._attention(q[row : row + 1], keys, values, mask))
         return torch.cat(rows)
+
+
+def _as(q: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values in the format of the queries; the cache may keep them in another."""
+    return keys.to(q.dtype), values.to(q.dtype)

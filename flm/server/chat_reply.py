@@ -19,6 +19,7 @@ class ChatDialect:
             # OpenAI has null beside calls; a reply that says nothing is an empty string.
             "content": None if piece.calls and not piece.content else piece.content,
             "refusal": None,
+            "annotations": [],
         }
         if piece.calls:
             message["tool_calls"] = [_call(call) for call in piece.calls]

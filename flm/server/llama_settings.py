@@ -102,7 +102,7 @@ def slot_dict(model: "LoadedModel", index: int, place: "Place") -> dict[str, Any
         "id": index,
         "id_task": NO_PLACE,
         "n_ctx": model.info.context_len,
-        "speculative": False,
+        "speculative": model.speculates,
         "is_processing": request is not None,
         "params": default_params(sampling) if request is None else params_of(request),
         "next_token": {

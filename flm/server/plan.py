@@ -9,19 +9,18 @@ from flm.sticky import REASONING_FIELDS, SAMPLING_FIELDS, Snapshot
 from flm.types import Settings
 
 if TYPE_CHECKING:
-    from flm.service import LoadedModel
+    from flm.service import CachePlan, Divergence, LoadedModel
 
 
-def plan_dict(
+async def plan_dict(
     ctx: ServerContext, found: Decided, snapshot: Snapshot, adaptations: tuple[Adaptation, ...]
 ) -> dict[str, Any]:
     """The body of a plan. With several prompts the counts are sums, ``max_new_tokens`` is the
-    smallest, and ``prompts`` has those of each."""
+    smallest, ``divergence`` is null, and ``prompts`` has those of each."""
     prepared = found.prepared
-    prompts = [
-        _prompt_plan(ctx, found.model, ids, room)
-        for ids, room in zip(prepared.prompt_ids, prepared.max_new_tokens, strict=True)
-    ]
+    caches = await ctx.service.cache_plans(found.model, prepared)
+    parts = zip(prepared.prompt_ids, caches, prepared.max_new_tokens, strict=True)
+    prompts = [_prompt_plan(found.model, len(ids), cache, room) for ids, cache, room in parts]
     plan: dict[str, Any] = {
         "object": "plan",
         "model": prepared.request.model,
@@ -33,6 +32,7 @@ def plan_dict(
         "prefill_chunks": [size for item in prompts for size in item["prefill_chunks"]],
         "max_new_tokens": min(prepared.max_new_tokens),
         "fits": prepared.fits,
+        "divergence": prompts[0]["divergence"] if len(prompts) == 1 else None,
     }
     return plan if len(prompts) == 1 else {**plan, "prompts": prompts}
 
@@ -44,14 +44,24 @@ def settings_dict(settings: Settings) -> dict[str, Any]:
 
 
 def _prompt_plan(
-    ctx: ServerContext, model: "LoadedModel", ids: tuple[int, ...], room: int
+    model: "LoadedModel", num_tokens: int, cache: "CachePlan", room: int
 ) -> dict[str, Any]:
-    cacheable = ctx.service.cached_prefix_len(model, ids)
     return {
-        "prompt_tokens": len(ids),
-        "cached_tokens": cacheable,
-        "prefill_chunks": list(model.chunk_lengths(len(ids) - cacheable)),
+        "prompt_tokens": num_tokens,
+        "cached_tokens": cache.cached_tokens,
+        "prefill_chunks": list(model.chunk_lengths(num_tokens - cache.cached_tokens)),
         "max_new_tokens": room,
+        "divergence": None if cache.divergence is None else _divergence_dict(cache.divergence),
+    }
+
+
+def _divergence_dict(found: "Divergence") -> dict[str, Any]:
+    return {
+        "diverged_at": found.at,
+        "message": found.message,
+        "before": found.before,
+        "prompt": found.prompt,
+        "cached": found.cached,
     }
 
 

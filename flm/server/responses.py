@@ -10,6 +10,7 @@ from flm.adaptation import Adaptation
 from flm.server.timings import progress_dict, timings_dict
 from flm.types import (
     ChoiceDone,
+    Drafts,
     Event,
     FinishReason,
     PromptEcho,
@@ -275,12 +276,19 @@ class ChunkedReply:
 
 def usage_dict(usage: Usage) -> dict[str, Any]:
     """OpenAI's ``usage`` with the server's own numbers. Durations are in seconds."""
+    at = usage.diverged_at
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            **({} if at is None else {"diverged_at": at}),
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            **({} if usage.drafts is None else _predictions(usage.drafts)),
+        },
         "kv_token_occupancy_rate_percentage": 100 * _ratio(usage.total_tokens, usage.context_len),
         "active_kv_tokens": usage.active_kv_tokens,
         "max_kv_token_capacity": usage.max_kv_tokens,
@@ -294,6 +302,13 @@ def usage_dict(usage: Usage) -> dict[str, Any]:
         "decoding_speed_tps": _ratio(
             max(usage.completion_tokens - usage.num_choices, 0), usage.decoding_duration
         ),
+    }
+
+
+def _predictions(drafts: Drafts) -> dict[str, Any]:
+    return {
+        "accepted_prediction_tokens": drafts.num_accepted,
+        "rejected_prediction_tokens": drafts.num_drafted - drafts.num_accepted,
     }
 
 

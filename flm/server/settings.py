@@ -67,7 +67,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         settings=model.store.peek(sent).settings,
         sent=sent,
         messages=_messages(body),
-        tools=_tools(body),
+        tools=body.shown_tools if isinstance(body, ChatBody) else (),
         template_kwargs=template_kwargs,
         prompts=body.prompts,
         seed=body.seed_in_force,
@@ -86,6 +86,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         report_progress=body.return_progress is True and body.stream is True,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
+        calls=body.calls if isinstance(body, ChatBody) else None,
         continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
         opens_reply=body.opens_reply,
         adaptations=tuple(records.adaptations),
@@ -177,12 +178,6 @@ def _messages(body: CommonBody) -> tuple[Mapping[str, Any], ...] | None:
     return tuple(as_plain(message) for message in body.messages)
 
 
-def _tools(body: CommonBody) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(body, ChatBody) or not body.tools or body.tool_choice == "none":
-        return ()
-    return tuple(body.tools)
-
-
 def _logit_bias(body: CommonBody, model: "LoadedModel") -> tuple[tuple[int, float], ...]:
     """By token id; a text stands for each of its tokens."""
     found: list[tuple[int, float]] = []
@@ -218,9 +213,8 @@ def _record_unread(body: CommonBody, records: Records) -> None:
     if isinstance(body, CompletionBody) and body.suffix:
         reason = "The model continues the prompt; it cannot fill a gap before a suffix."
         records.dropped("suffix", reason, shown(body.suffix))
-    if isinstance(body, ChatBody) and body.tools and body.parallel_tool_calls is False:
-        reason = "The number of calls in a reply cannot be limited yet."
-        records.dropped("parallel_tool_calls", reason, False)
+    if isinstance(body, ChatBody):
+        _record_unused_format(body, records)
     record_unknown(body, records)
 
 
@@ -230,6 +224,13 @@ def _record_aliases(body: CommonBody, records: Records) -> None:
         value, winner = getattr(body, name), getattr(body, alias)
         if value is not None and winner is not None and value != winner:
             records.dropped(name, f"{alias} ({winner}) was sent too and wins.", value)
+
+
+def _record_unused_format(body: ChatBody, records: Records) -> None:
+    constraint, calls = body.constraint, body.calls
+    if constraint is not None and calls is not None and calls.is_forced:
+        reason = "tool_choice forces a call, so there is no answer that it could apply to."
+        records.dropped(constraint.param.partition(".")[0], reason)
 
 
 def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: Records) -> None:

@@ -2,15 +2,22 @@
 
 from typing import Any
 
-from flm.types import ReadProgress, Timings
+from flm.types import Drafts, ReadProgress, Timings
 
 
 def timings_dict(timings: Timings) -> dict[str, Any]:
-    """llama-server's ``timings``. A rate over no time at all is 0."""
+    """llama-server's ``timings``. A rate over no time at all is 0; the counts of drafts are there
+    when tokens are guessed ahead."""
     num_read = timings.prompt_tokens - timings.cached_tokens
     read = _rates("prompt", num_read, timings.prefill_duration)
     said = _rates("predicted", timings.completion_tokens, timings.decoding_duration)
-    return {"cache_n": timings.cached_tokens, **read, **said}
+    return {"cache_n": timings.cached_tokens, **read, **said, **_drafts(timings.drafts)}
+
+
+def _drafts(drafts: Drafts | None) -> dict[str, Any]:
+    if drafts is None:
+        return {}
+    return {"draft_n": drafts.num_drafted, "draft_n_accepted": drafts.num_accepted}
 
 
 def _rates(name: str, count: int, duration: float) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from flm.engine.protocol import (
 )
 from flm.service.echo import prompt_echo, token_logprob
 from flm.service.models import LoadedModel, Prepared
-from flm.service.prepare import may_reason
+from flm.service.thinking import may_reason
 from flm.sticky import Snapshot
 from flm.text.parsers import ReplyShape
 from flm.text.pipeline import OutputPipeline
 from flm.types import (
     ChoiceDone,
+    Drafts,
     Event,
     FinishReason,
     PromptEcho,
@@ -57,6 +58,7 @@ class _Choice:
     read: PromptRead | None = None
     first_at: float | None = None
     end: Finished | None = None
+    drafts: Drafts | None = None
 
 
 class Generation:
@@ -82,7 +84,11 @@ class Generation:
         self.prepared = prepared
         self._model = model
         self._choices = {
-            request.id: _Choice(request, _pipeline(model, prepared, index))
+            request.id: _Choice(
+                request,
+                _pipeline(model, prepared, index),
+                drafts=Drafts() if model.speculates else None,
+            )
             for index, request in enumerate(requests)
         }
         self._loop = asyncio.get_running_loop()
@@ -159,6 +165,8 @@ class Generation:
     def _on_token(self, choice: _Choice, event: TokenOut) -> Sequence[Event]:
         if choice.is_told:
             return ()
+        if choice.drafts is not None:
+            choice.drafts += Drafts(event.num_drafted, int(event.was_drafted))
         entry = event.logprobs
         logprob = None if entry is None else token_logprob(self._model.tokenizer, entry)
         events: list[Event] = list(choice.pipeline.feed(event.token_id, logprob))
@@ -201,6 +209,8 @@ class Generation:
             decoding_duration=max(end.decoding_duration for end in ends),
             num_choices=len(choices),
             waiting_duration=min(end.waiting_duration for end in ends),
+            drafts=sum(drafts, Drafts()) if (drafts := _drafts(choices)) else None,
+            diverged_at=ends[0].diverged_at if len(self.prepared.prompt_ids) == 1 else None,
         )
 
 
@@ -216,9 +226,14 @@ def _pipeline(model: LoadedModel, prepared: Prepared, index: int) -> OutputPipel
                 tools=request.tools,
                 continues=request.continue_final_message,
                 may_reason=may_reason(model, request),
+                only_calls=request.calls is not None and request.calls.is_forced,
             )
         ),
     )
+
+
+def _drafts(choices: Sequence[_Choice]) -> list[Drafts]:
+    return [choice.drafts for choice in choices if choice.drafts is not None]
 
 
 def _told(choice: _Choice, reason: FinishReason) -> ChoiceDone:
@@ -250,6 +265,7 @@ def _time(choice: _Choice, events: list[Event]) -> None:
             prefill_duration=choice.read.duration,
             completion_tokens=choice.pipeline.num_tokens,
             decoding_duration=now - choice.first_at,
+            drafts=choice.drafts,
         )
         events[-1] = replace(last, timings=timings)
 
@@ -262,6 +278,7 @@ def _timings(choice: _Choice) -> Timings:
         prefill_duration=choice.end.prefill_duration - choice.end.waiting_duration,
         completion_tokens=choice.pipeline.num_tokens,
         decoding_duration=choice.end.decoding_duration,
+        drafts=choice.drafts,
     )
 
 

@@ -46,7 +46,8 @@ class LoadedModel:
 
     ``chunk_lengths`` says how a number of new prompt tokens is split into prefill chunks;
     ``output`` is what the model writes besides text. ``think`` says how it reasons, and
-    ``reads_effort`` that its template knows levels of that. ``load_duration`` is in seconds.
+    ``reads_effort`` that its template knows levels of that. ``speculates`` is True where tokens
+    are guessed ahead. ``load_duration`` is in seconds.
     """
 
     info: ModelInfo
@@ -60,6 +61,7 @@ class LoadedModel:
     grammars: GrammarCompiler
     think: ThinkMode
     reads_effort: bool
+    speculates: bool = False
 
     @property
     def model_id(self) -> str:

@@ -45,7 +45,7 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
         max_new_tokens=max_new_tokens,
         adaptations=tuple(record for record in records if record is not None),
         fits=clamp is None,
-        grammar=compiled(model, request.constraint),
+        grammar=compiled(model, request),
     )
 
 
@@ -79,6 +79,15 @@ def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
     return _Prompts(rendered.text, (tuple(rendered.ids),))
 
 
+def chat_prompt_ids(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
+    """The prompt tokens of a chat alone.
+
+    Raises:
+        FlmError: as ``prepare``.
+    """
+    return _chat_prompt(model, request).prompt_ids[0]
+
+
 def _check_continuable(model: LoadedModel) -> None:
     if model.output.has_channels:
         raise InvalidRequestError(
@@ -86,14 +95,6 @@ def _check_continuable(model: LoadedModel) -> None:
             "channels, and no reply can begin inside of one.",
             param="continue_final_message",
         )
-
-
-def may_reason(model: LoadedModel, request: GenerationRequest) -> bool:
-    """True when the model thinks before it answers this request."""
-    if model.think in ("none", "always"):
-        return model.think == "always"
-    switch = request.template_kwargs.get("enable_thinking")
-    return (request.settings.think if switch is None else switch) is not False
 
 
 def _template_kwargs(model: LoadedModel, request: GenerationRequest) -> dict[str, Any]:

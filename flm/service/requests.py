@@ -45,11 +45,12 @@ def _engine_request(
 ) -> EngineRequest:
     request = prepared.request
     eos_ids = _end_ids(model, request)
+    max_new_tokens = prepared.max_new_tokens[prompt_index]
     return EngineRequest(
         id=f"{request.id}-{prompt_index * request.n + choice}",
         prompt_ids=prepared.prompt_ids[prompt_index],
         sampling=request.settings.sampling,
-        max_new_tokens=prepared.max_new_tokens[prompt_index],
+        max_new_tokens=max_new_tokens,
         seed=None if request.seed is None else (request.seed + choice) % _SEED_SPACE,
         min_new_tokens=request.min_tokens,
         eos_ids=eos_ids,
@@ -58,7 +59,7 @@ def _engine_request(
         prompt_logprobs=request.echo and request.top_logprobs is not None,
         report_progress=request.report_progress,
         cache_prompt=request.cache_prompt,
-        grammar=matcher(model, prepared, eos_ids),
+        grammar=matcher(model, prepared, eos_ids, max_new_tokens),
     )
 
 

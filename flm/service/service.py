@@ -18,6 +18,7 @@ from flm.errors import (
     require_token_ids,
 )
 from flm.log import logger
+from flm.service.explain import CachePlan, cache_plans
 from flm.service.generation import Generation
 from flm.service.models import (
     LoadedModel,
@@ -27,19 +28,23 @@ from flm.service.models import (
     Prepared,
     TokenText,
 )
+from flm.service.normalize import normalised
 from flm.service.prepare import prepare, renders_alike, with_settings
 from flm.service.requests import check_count, engine_requests
 from flm.service.slot import ExchangeFailedError, ModelSlot
+from flm.text.normalize import Normalizer
 from flm.types import GenerationRequest
 from flm.version import __version__
 
 T = TypeVar("T")
+NOTHING_REMOVED = Normalizer()
 
 
 class Service:
     """Everything a dialect needs to answer a request. Used from one event loop.
 
-    ``served_names`` are further names of the loaded model; ``*`` stands for any name.
+    ``served_names`` are further names of the loaded model; ``*`` stands for any name. What
+    ``normalizer`` matches is taken out of system messages.
     """
 
     version = __version__
@@ -51,6 +56,7 @@ class Service:
         *,
         served_names: Sequence[str] = (),
         max_waiting: int = 64,
+        normalizer: Normalizer = NOTHING_REMOVED,
         num_text_threads: int = 2,
     ) -> None:
         self._library = library
@@ -58,6 +64,7 @@ class Service:
         self._served_names = tuple(served_names)
         self._slot: ModelSlot[LoadedModel] = ModelSlot(self._exchange, max_waiting=max_waiting)
         self._pool = ThreadPoolExecutor(num_text_threads, thread_name_prefix="flm-text")
+        self._normalizer = normalizer
         self._load_error: Exception | None = None
         self._grace: asyncio.Task[bool] | None = None
         self._is_closing = asyncio.Event()
@@ -149,7 +156,13 @@ class Service:
             InvalidRequestError: also for more choices than could ever run and wait together.
         """
         check_count(request, model.engine.stats())
-        return await self._in_pool(lambda: prepare(model, request))
+
+        def work() -> Prepared:
+            changed, records = normalised(self._normalizer, request)
+            prepared = prepare(model, changed)
+            return replace(prepared, adaptations=(*records, *prepared.adaptations))
+
+        return await self._in_pool(work)
 
     async def start(self, model: LoadedModel, prepared: Prepared) -> Generation:
         """Admit a request: room in the queue, the sticky settings written and frozen, in one act.
@@ -218,9 +231,9 @@ class Service:
 
         return await self._in_pool(work)
 
-    def cached_prefix_len(self, model: LoadedModel, prompt_ids: Sequence[int]) -> int:
-        """Tokens of this prompt that the prefix cache would give now."""
-        return model.engine.cached_prefix_len(prompt_ids)
+    async def cache_plans(self, model: LoadedModel, prepared: Prepared) -> tuple[CachePlan, ...]:
+        """What the prefix cache would give each prompt now, and where the prompts leave it."""
+        return await self._in_pool(lambda: cache_plans(model, prepared))
 
     async def _settled(self, model: LoadedModel, prepared: Prepared) -> Prepared:
         """``prepared`` under the settings in force now.
@@ -235,7 +248,7 @@ class Service:
             request = with_settings(request, settings)
             if alike:
                 return replace(prepared, request=request)
-            prepared = await self.prepare(model, request)
+            prepared = await self._in_pool(partial(prepare, model, request))
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from flm.config import ServeConfig
 from flm.models.store import open_store
 from flm.service.service import Service
+from flm.text.normalize import Normalizer
 from flm.wiring.library import Library
 
 
@@ -19,4 +20,5 @@ def build_service(config: ServeConfig) -> Service:
         library.default_id,
         served_names=config.served_name,
         max_waiting=config.q_len,
+        normalizer=Normalizer(config.normalize),
     )

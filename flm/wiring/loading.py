@@ -24,14 +24,22 @@ from flm.sampling.pipeline import Sampler
 from flm.service.models import LoadedModel, ModelInfo
 from flm.sticky import StickyStore
 from flm.text.grammar import GrammarCompiler, Sandbox, vocabulary_of
-from flm.text.parsers import THINK, OutputStyle, ReasoningStyle, detect_reasoning
+from flm.text.parsers import THINK, OutputStyle, ReasoningStyle, ToolDialect, detect_reasoning
 from flm.text.template import ChatTemplate
 from flm.text.thinking import probe_thinking, reads_effort
 from flm.text.tokenizer import Tokenizer
 from flm.types import SamplingParams, Settings, ThinkMode
-from flm.wiring.numerics import BLOCK_SIZE, Numerics, choose_numerics, num_pool_blocks
+from flm.wiring.numerics import (
+    BLOCK_SIZE,
+    Numerics,
+    choose_numerics,
+    num_pool_blocks,
+    speculates,
+)
 
 OWNER = "flm"
+QUEUED_POOLS = 4
+"""Unless told otherwise, as many prompt tokens may wait as would fill the KV pool so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,8 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
     data = opened.files.tokenizer
     template = ChatTemplate(data.chat_template, tokenizer, named=data.named_templates)
     numerics = choose_numerics(opened.config, opened.files.config)
-    engine = _start_engine(opened, numerics)
+    is_speculating = speculates(opened.config, numerics)
+    engine = _start_engine(opened, numerics, is_speculating=is_speculating)
     info = replace(
         opened.info(),
         context_len=_fitting_context_len(opened.context_len, engine.max_kv_tokens),
@@ -154,14 +163,30 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
         store=StickyStore(info.defaults),
         load_duration=time.monotonic() - start,
         chunk_lengths=partial(chunk_lengths, chunk_len=opened.chunk_len),
-        output=OutputStyle(opened.reasoning, template.tool_dialect),
+        output=OutputStyle(opened.reasoning, _tool_dialect(template, opened.config)),
         grammars=GrammarCompiler(vocabulary_of(tokenizer), sandbox),
         think=opened.think,
         reads_effort=reads_effort(template.source),
+        speculates=is_speculating,
     )
 
 
-def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
+def _tool_dialect(template: ChatTemplate, config: ServeConfig) -> ToolDialect:
+    """The dialect asked for, but for a model that is told in words which one to write."""
+    asked = config.tool_dialect
+    if asked == "auto":
+        return template.tool_dialect
+    if not template.knows_tools:
+        logger.warning(
+            "--tool-dialect %s is not used: the chat template knows no tools, so the model is told "
+            "of them in the Hermes form.",
+            asked,
+        )
+        return template.tool_dialect
+    return asked
+
+
+def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -> EngineWorker:
     config = opened.config
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -176,13 +201,17 @@ def _start_engine(opened: Opened, numerics: Numerics) -> EngineWorker:
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len
     )
-    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.kv_dtype, numerics.device)
     limits = EngineConfig(
         chunk_len=opened.chunk_len,
         max_running=config.parallel,
         max_waiting=config.q_len,
+        max_waiting_tokens=(
+            QUEUED_POOLS * num_blocks * BLOCK_SIZE if config.q_tokens is None else config.q_tokens
+        ),
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
+        speculates=is_speculating,
     )
     runner = FusedRunner(model, pool) if isinstance(model, FusedModel) else TorchRunner(model, pool)
     sampler = Sampler(numerics.kernels)

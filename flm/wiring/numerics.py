@@ -21,14 +21,20 @@ POOL_SHARE_OF_FREE_MEMORY = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """``dtype`` is that of the cache and, without the native ``kernels``, of the weights.
-    ``is_exact``: the weights are computed with as they are, in float32, and a row's results have
+    """``kv_dtype`` is that of the cache and ``dtype``, without the native ``kernels``, that of the
+    weights. ``is_exact``: weights and cache are as they are, in float32, and a row's results have
     the same bits whatever is computed beside it."""
 
     device: torch.device
     dtype: torch.dtype
+    kv_dtype: torch.dtype
     is_exact: bool
     kernels: Kernels | None = None
+
+    @property
+    def keeps_bits(self) -> bool:
+        """True when a row's results have the same bits whatever is computed beside it."""
+        return self.is_exact or self.kernels is not None
 
     @property
     def dtype_name(self) -> str:
@@ -50,7 +56,8 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
     """The device and format that a configuration means on this machine, for this model.
 
     Raises:
-        ConfigError: the device, or what ``--kernels native`` needs, is not there.
+        ConfigError: the device, or what ``--kernels native`` needs, is not there; or the native
+            kernels do not keep the cache in the format asked for.
     """
     device = _device(config.device)
     if config.kernels == "native" and (config.dtype != "auto" or device.type != "cpu"):
@@ -61,15 +68,36 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
         )
     if config.dtype != "auto":
         asked: torch.dtype = getattr(torch, config.dtype)
-        is_exact = asked == torch.float32 and device.type == "cpu"
-        return Numerics(device, asked, is_exact=is_exact)
+        kv_dtype = _kv_dtype(config, asked)
+        is_exact = asked == kv_dtype == torch.float32 and device.type == "cpu"
+        return Numerics(device, asked, kv_dtype, is_exact=is_exact)
     kernels = _kernels(config, model) if device.type == "cpu" else None
     if kernels is not None:
-        return Numerics(device, torch.bfloat16, is_exact=False, kernels=kernels)
+        _check_native_kv(config)
+        native = torch.bfloat16
+        return Numerics(device, native, native, is_exact=False, kernels=kernels)
     # bfloat16 keeps 8 bits of each logit, which small models feel: on the CPU, where it gains the
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    return Numerics(device, dtype, is_exact=False)
+    return Numerics(device, dtype, _kv_dtype(config, dtype), is_exact=False)
+
+
+def speculates(config: ServeConfig, numerics: Numerics) -> bool:
+    """Whether sequences guess tokens ahead.
+
+    Raises:
+        ConfigError: that is insisted on, and would change replies.
+    """
+    if config.speculate == "ngram" and not numerics.keeps_bits:
+        raise ConfigError(
+            "--speculate ngram needs the native kernels or --dtype float32 on the CPU: elsewhere a "
+            "guess could change the reply. Use one of these, or --speculate auto, which then does "
+            "without.",
+            param="speculate",
+        )
+    if config.speculate == "auto" and not numerics.keeps_bits:
+        logger.info("No tokens are guessed ahead: here that could change replies.")
+    return config.speculate != "off" and numerics.keeps_bits
 
 
 def num_pool_blocks(
@@ -80,9 +108,25 @@ def num_pool_blocks(
     if asked_tokens is not None:
         return -(-asked_tokens // BLOCK_SIZE)
     wanted = max(context_len, MIN_POOL_TOKENS)
-    per_token = layout.bytes_per_token(numerics.dtype.itemsize)
+    per_token = layout.bytes_per_token(numerics.kv_dtype.itemsize)
     affordable = int(numerics.free_bytes * POOL_SHARE_OF_FREE_MEMORY) // per_token
     return max(min(wanted, affordable) // BLOCK_SIZE, 1)
+
+
+def _kv_dtype(config: ServeConfig, weights: torch.dtype) -> torch.dtype:
+    if config.kv_dtype == "auto":
+        return weights
+    asked: torch.dtype = getattr(torch, config.kv_dtype)
+    return asked
+
+
+def _check_native_kv(config: ServeConfig) -> None:
+    if config.kv_dtype not in ("auto", "bfloat16"):
+        raise ConfigError(
+            f"--kv-dtype {config.kv_dtype}: the native kernels keep keys and values in bfloat16. "
+            "Leave --kv-dtype at auto, or serve with --kernels torch, several times slower.",
+            param="kv_dtype",
+        )
 
 
 def _kernels(config: ServeConfig, model: ModelConfig) -> Kernels | None:

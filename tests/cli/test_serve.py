@@ -48,8 +48,11 @@ def test_flags_become_the_configuration(tiny, served):
     invoke("pull", "tiny")
     outcome = invoke(
         "serve", "tiny", "--host", "127.0.0.1", "--port", "0", "--ctx-len", "600",
-        "--prefill-chunk-len", "5000", "--parallel", "2", "--q-len", "3", "--kv-tokens", "1024",
-        "--served-name", "a", "--served-name", "*", "--no-cors", "--dtype", "float32",
+        "--prefill-chunk-len", "5000", "--parallel", "2", "--q-len", "3", "--q-tokens", "4000",
+        "--kv-tokens", "1024",
+        "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
+        "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
+        "--kv-dtype", "bfloat16",
         "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--grace-s", "1.5",
         "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
@@ -62,10 +65,13 @@ def test_flags_become_the_configuration(tiny, served):
             prefill_chunk_len=5000,
             parallel=2,
             q_len=3,
+            q_tokens=4000,
             kv_tokens=1024,
             served_name=("a", "*"),
+            normalize=("Today is .*", "x-.*"),
             cors=False,
             dtype="float32",
+            kv_dtype="bfloat16",
             device="cpu",
             threads=1,
             adaptations="refuse",
@@ -84,6 +90,7 @@ def test_variables_become_the_configuration_and_flags_win(tiny, served, monkeypa
         "FLM_CTX_LEN": "700",
         "FLM_CORS": "0",
         "FLM_SERVED_NAME": "a b",
+        "FLM_NORMALIZE": r"Today\sis x-.*",
         "FLM_Q_LEN": "9",
         "FLM_GRACE_S": "3",
         "FLM_DTYPE": "float32",
@@ -95,6 +102,7 @@ def test_variables_become_the_configuration_and_flags_win(tiny, served, monkeypa
     assert (config.model, config.port, config.ctx_len, config.cors) == ("tiny", 0, 700, False)
     assert (config.served_name, config.q_len, config.grace_s) == (("a", "b"), 5, 3.0)
     assert config.dtype == "float32"
+    assert config.normalize == (r"Today\sis", "x-.*")
 
 
 @pytest.mark.parametrize(
@@ -107,6 +115,7 @@ def test_variables_become_the_configuration_and_flags_win(tiny, served, monkeypa
         ("FLM_CORS", "perhaps"),
         ("FLM_DTYPE", "int3"),
         ("FLM_DEVICE", "gpu"),
+        ("FLM_NORMALIZE", "(Today"),
         ("FLM_GRACE_S", "nan"),
         ("FLM_THREADS", "1.5"),
         ("FLM_ADAPTATIONS", "loud"),

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from flm.engine import engine
 from flm.sampling import pipeline
 from flm.sampling.batch import Sampled, SamplingRow
 from tests.e2e.conftest import DEFAULTS, hot_folder, tiny_config
@@ -58,11 +57,13 @@ def watch() -> Iterator[Watch]:
 @contextmanager
 def watching() -> Iterator[Watch]:
     seen = Watch()
-    sample, penalise = engine.sample, pipeline.apply_penalties
+    sample, penalise = pipeline.Sampler.sample, pipeline.apply_penalties
 
-    def watched_sample(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+    def watched_sample(
+        sampler: pipeline.Sampler, logits: torch.Tensor, rows: Sequence[SamplingRow]
+    ) -> list[Sampled]:
         seen.rows.extend(rows)
-        return sample(logits, rows)
+        return sample(sampler, logits, rows)
 
     def watched_penalties(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
         seen.before.extend(logits.clone())
@@ -70,7 +71,7 @@ def watching() -> Iterator[Watch]:
         seen.after.extend(logits.clone())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "sample", watched_sample)
+        patch.setattr(pipeline.Sampler, "sample", watched_sample)
         patch.setattr(pipeline, "apply_penalties", watched_penalties)
         yield seen
 

@@ -160,7 +160,7 @@ def test_zero_new_tokens_reads_the_prompt_only() -> None:
     assert reply.read is not None
     assert (reply.finished.reason, reply.finished.completion_tokens) == ("length", 0)
     assert model.num_rows_computed == 20
-    assert engine.cached_prefix_len(prompt(21)) == 20
+    assert engine.cached_prefix(prompt(21)).length == 20
 
 
 def test_durations_run_from_submission_to_first_to_last_token() -> None:
@@ -223,7 +223,7 @@ def test_tokens_after_a_stop_string_do_not_stay_in_the_cache() -> None:
     (end,) = engine.abort("a", keep_tokens=7)
     assert end.completion_tokens == 7
     known = (*prompt(10), *reply.token_ids)
-    assert engine.cached_prefix_len(known) == 16
+    assert engine.cached_prefix(known).length == 16
     engine.check_integrity()
 
 
@@ -279,7 +279,7 @@ def test_logits_without_numbers_fail_only_their_request() -> None:
     assert "not numbers" in str(replies["bad"].end.error)
     assert len(replies["good"].token_ids) == len(replies["more"].token_ids) == 20
     # Nothing of it is left for others to find.
-    assert engine.cached_prefix_len(poison) == 8
+    assert engine.cached_prefix(poison).length == 8
     for seed in range(3):
         again = [token % 90 for token in prompt(40, seed)]
         assert len(run(engine, request("again", again, max_new_tokens=30))["again"].token_ids) == 30

@@ -119,7 +119,7 @@ def test_a_reply_that_is_sent_back_is_found_in_the_cache() -> None:
 def test_cache_prompt_false_neither_reads_nor_writes() -> None:
     engine = make_engine()
     run(engine, request("a", prompt(40), cache_prompt=False))
-    assert engine.cached_prefix_len(prompt(40)) == 0
+    assert engine.cached_prefix(prompt(40)).length == 0
     run(engine, request("b", prompt(40)))
     reply = run(engine, request("c", prompt(40), cache_prompt=False))["c"]
     assert reply.finished.cached_tokens == 0
@@ -156,6 +156,28 @@ def test_a_shared_beginning_is_waited_for_and_no_longer_than_needed() -> None:
     assert ends == ["other", "short", "long"]
     assert replies["short"].finished.cached_tokens == 32
     assert model.num_rows_computed == 200 + 3 + 9
+
+
+@pytest.mark.parametrize("slice_len", [16, 1024])
+def test_a_crowd_reads_its_shared_beginning_once(slice_len: int) -> None:
+    model = FakeModel()
+    engine = make_engine(model, chunk_len=1024, slice_len=slice_len, num_blocks=1024)
+    shared, num_clients = prompt(600), 8
+    names = [f"r{i}" for i in range(num_clients)]
+    replies = {name: Reply() for name in names}
+    for index, name in enumerate(names):
+        if index == 5:
+            for event in engine.step():
+                replies[event.request_id].add(event)
+        engine.submit(request(name, (*shared, index, 1, 2, 3, 4), max_new_tokens=1))
+    finish(engine, replies)
+    assert model.num_rows_computed == 600 + num_clients * 5
+    assert [replies[name].finished.cached_tokens for name in names] == [0, *[600] * 7]
+    # Who shared all that was cached has nothing to explain, but for the other clients' questions.
+    assert {replies[name].finished.diverged_at for name in names[1:]} <= {None, 600}
+    for index in (1, 7):
+        alone = text((*shared, index, 1, 2, 3, 4), max_new_tokens=1)
+        assert replies[names[index]].token_ids == alone
 
 
 def test_waiting_for_a_leader_ends_when_the_leader_is_aborted() -> None:

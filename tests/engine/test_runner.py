@@ -55,3 +55,30 @@ def test_decoding_in_a_batch_is_as_reading_it_as_a_prompt() -> None:
 
 def test_an_empty_plan_gives_nothing() -> None:
     assert runner().forward(StepPlan()).numel() == 0
+
+
+def test_drafts_are_rows_behind_their_own_and_leave_the_others_alone() -> None:
+    first, second, third = prompt(12, 1), prompt(9, 2), prompt(6, 3)
+    tables = TABLES | {"c": (3, 6)}
+    mixed = runner()
+    read = (("a", first[:5]), ("b", second[:7]), ("c", third[:4]))
+    for name, ids in read:
+        mixed.forward(StepPlan(chunks=(Chunk(name, ids, 0, tables[name], 0),)))
+    rows = (
+        DecodeRow("a", first[5], 5, tables["a"]),
+        DecodeRow("b", second[7], 7, tables["b"], drafts=(90,)),
+        DecodeRow("c", third[4], 4, tables["c"]),
+    )
+    plan = StepPlan(decodes=rows)
+    assert plan.rows() == {"a": range(1), "b": range(1, 3), "c": range(3, 4)}
+    wanted = ((first[:6], 1), ((*second[:8], 90), 2), (third[:5], 1))
+    expected = [
+        runner().forward(StepPlan(chunks=(chunk("a", ids, 0, num_logits),)))
+        for ids, num_logits in wanted
+    ]
+    logits = mixed.forward(plan)
+    torch.testing.assert_close(logits, torch.cat(expected), atol=1e-5, rtol=1e-5)
+    # What was guessed is written over, and was looked at by nobody.
+    after = StepPlan(decodes=(DecodeRow("b", second[8], 8, tables["b"], drafts=(91, 92)),))
+    whole = runner().forward(StepPlan(chunks=(chunk("b", (*second, 91, 92), 0, 3),)))
+    torch.testing.assert_close(mixed.forward(after), whole, atol=1e-5, rtol=1e-5)

@@ -44,7 +44,7 @@ class Bench:
         for name, rows in plan.rows().items():
             if len(rows) > 0 and name not in failures:
                 sequence = self.scheduler[name]
-                tokens[name] = TokenOut(name, len(sequence.token_ids))
+                tokens[name] = (TokenOut(name, len(sequence.token_ids)),)
         events = self.scheduler.settle(plan, StepResult(tokens, {}, failures))
         self.cache.check_integrity()
         return events

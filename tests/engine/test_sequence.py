@@ -24,11 +24,11 @@ def test_the_window_holds_the_last_generated_tokens(last_n: int, kept: list[int]
 
 def test_end_tokens_are_banned_until_there_are_enough() -> None:
     found = sequence(min_new_tokens=2, eos_ids=frozenset({9}), max_new_tokens=5)
-    assert found.banned_ids == (9,)
+    assert found.banned_after() == (9,)
     # Should one be sampled all the same, it does not end the sequence.
     assert found.append(9, 11.0) is None
     assert found.append(4, 11.0) is None
-    assert found.banned_ids == ()
+    assert found.banned_after() == ()
     assert found.append(9, 11.0) == "stop"
 
 

@@ -49,7 +49,7 @@ def test_a_storm_of_submissions_and_aborts_leaks_nothing() -> None:
             if replies[name].finished.reason == "length" and len(found) != 20:
                 problems.append(f"{name} ended early")
             worker.check_integrity()
-            worker.cached_prefix_len(wanted.prompt_ids)
+            worker.cached_prefix(wanted.prompt_ids)
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in clients:

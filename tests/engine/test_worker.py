@@ -93,7 +93,7 @@ def test_requests_of_several_submissions_run_together(make: Make) -> None:
     assert replies["c"].token_ids == text(prompt(5, 2), sampling=WARM, seed=3)
     stats = worker.stats()
     assert (stats.num_running, stats.num_waiting, stats.active_kv_tokens) == (0, 0, 0)
-    assert worker.cached_prefix_len(prompt(20)) == 16
+    assert worker.cached_prefix(prompt(20)).length == 16
 
 
 def test_submissions_before_the_start_wait_for_it(make: Make) -> None:
@@ -123,6 +123,39 @@ def test_a_full_house_takes_all_of_a_submission_or_none(make: Make) -> None:
     worker.submit([request("c"), request("d")], replies, on_admit=lambda: called.append("cd"))
     replies.wait_for("c", "d")
     assert called == ["e", "cd"]
+
+
+def test_the_tokens_that_wait_are_bounded(make: Make) -> None:
+    worker, replies = make(gated=True, max_running=1, max_waiting_tokens=100), Replies()
+    worker.submit([request("a", prompt(300, 1))], replies)
+    gate_of(worker).entered.acquire()
+    # It runs; nothing waits, so the next may be as long as it likes.
+    worker.submit([request("b", prompt(300, 2))], replies)
+    called: list[str] = []
+    with pytest.raises(QueueFullError) as caught:
+        worker.submit([request("c", [1])], replies, on_admit=lambda: called.append("c"))
+    assert caught.value.headers == {"Retry-After": "1"}
+    assert "prompts of 300 tokens are waiting, this request adds 1, and 100" in str(caught.value)
+    assert "--q-tokens" in str(caught.value)
+    assert not called
+    worker.abort("b")
+    gate_of(worker).open()
+    replies.wait_for("a", "b")
+    worker.submit([request("c", [1])], replies)
+    replies.wait_for("c")
+
+
+def test_choices_wait_with_one_prompt_and_the_bound_itself_is_let_in(make: Make) -> None:
+    worker, replies = make(gated=True, max_running=1, max_waiting_tokens=100), Replies()
+    worker.submit([request("a")], replies)
+    gate_of(worker).entered.acquire()
+    shared = prompt(40)
+    worker.submit([request(f"b{i}", shared) for i in range(3)], replies)
+    with pytest.raises(QueueFullError):
+        worker.submit([request("c", prompt(31, 3)), request("d", prompt(30, 4))], replies)
+    worker.submit([request("c", prompt(30, 3)), request("d", prompt(30, 4))], replies)
+    gate_of(worker).open()
+    replies.wait_for("b2", "d")
 
 
 def test_without_a_waiting_line_a_free_place_is_enough(make: Make) -> None:
@@ -173,7 +206,7 @@ def test_on_admit_may_look_at_the_engine(make: Make) -> None:
     worker.submit(
         [request("a")],
         replies,
-        on_admit=lambda: seen.append((worker.stats(), worker.cached_prefix_len([1, 2]))),
+        on_admit=lambda: seen.append((worker.stats(), worker.cached_prefix([1, 2]).length)),
     )
     replies.wait_for("a")
     assert len(seen) == 1
@@ -251,7 +284,7 @@ def test_abort_from_the_sink_keeps_what_it_says(make: Make) -> None:
     worker.submit([request("a", prompt(4), max_new_tokens=500)], stop_at_five)
     replies.wait_for("a")
     assert replies["a"].finished.completion_tokens == 4
-    assert worker.cached_prefix_len((*prompt(4), *replies["a"].token_ids, 1, 2, 3, 4)) == 8
+    assert worker.cached_prefix((*prompt(4), *replies["a"].token_ids, 1, 2, 3, 4)).length == 8
 
 
 # --- failures ----------------------------------------------------------------------------------

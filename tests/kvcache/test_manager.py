@@ -39,6 +39,40 @@ def test_a_released_prefix_is_found_again() -> None:
     cache.check_integrity()
 
 
+def test_free_blocks_can_be_had_at_nobodys_expense() -> None:
+    cache = KVCacheManager(6, SIZE)
+    tokens = list(range(8))
+    cache.release(computed(cache, tokens))
+    lease = cache.open([50])
+    assert cache.reserve(lease, 1)
+    table = lease.table
+    assert cache.reserve_free(lease, SIZE) == SIZE
+    assert lease.table is table
+    assert cache.reserve_free(lease, SIZE + 1) == 2 * SIZE
+    # Two blocks keep a prefix: they are not taken.
+    assert cache.reserve_free(lease, 9 * SIZE) == 4 * SIZE
+    assert cache.cached_prefix_len([*tokens, 9]) == 8
+    cache.check_integrity()
+    cache.release(lease)
+    cache.check_integrity()
+    assert cache.num_available == 6
+
+
+def test_a_lease_says_where_its_tokens_left_the_cache() -> None:
+    cache = KVCacheManager(16, SIZE)
+    cache.release(computed(cache, list(range(14))))
+    changed = [*range(6), 99, *range(7, 14)]
+    assert cache.divergence(changed, 3) == (6, (6, 7, 8))
+    lease = cache.open(changed)
+    assert (lease.num_cached, lease.diverged_at) == (4, 6)
+    assert cache.open(changed, reads=False).diverged_at is None
+    # Nothing in common; all in common; longer than what is cached; shorter.
+    assert cache.divergence([99, *range(1, 14)]) is None
+    for tokens in (range(14), range(12), [*range(12), 99, 98], range(6), range(4), []):
+        assert cache.divergence(list(tokens)) is None
+    cache.check_integrity()
+
+
 def test_one_token_is_always_left_to_compute() -> None:
     cache = KVCacheManager(8, SIZE)
     tokens = list(range(8))

@@ -69,13 +69,36 @@ def test_a_place_is_taken_once() -> None:
 def test_integrity_sees_a_lost_parent_and_a_wrong_count() -> None:
     index = chain()
     index.check_integrity()
-    index[5].num_children = 1
+    del index[5].children[0]
     with pytest.raises(AssertionError, match="children"):
         index.check_integrity()
-    index[5].num_children = 2
+    index[5].children.insert(0, (3, 4))
     index[6].parent = 9
     with pytest.raises(AssertionError, match="lost its parent"):
         index.check_integrity()
+
+
+def test_the_nearest_child_says_where_tokens_leave_it() -> None:
+    index = PrefixIndex(4)
+    index.insert(0, parent=NO_PARENT, token_ids=(1, 2, 3, 4), generated=0)
+    assert index.find_divergence(0, [5, 6]) is None
+    for block_id, tokens in enumerate([(5, 6, 1, 1), (5, 6, 7, 8), (5, 9, 9, 9), (9, 9, 9, 9)], 1):
+        index.insert(block_id, parent=0, token_ids=tokens, generated=0)
+    index.insert(5, parent=2, token_ids=(2, 2, 2, 2), generated=0)
+    assert index.find_divergence(0, [5, 6, 7, 0]) == (3, (8,))
+    assert index.find_divergence(0, (5, 6, 7, 9), 4) == (3, (8, 2, 2, 2))
+    assert index.find_divergence(0, (5, 6, 7, 9), 9) == (3, (8, 2, 2, 2, 2))
+    assert index.find_divergence(0, (5, 6, 0, 9), 9) == (2, (1, 1))
+    assert index.find_divergence(0, (5, 9, 9, 8, 7)) == (3, (9,))
+    assert index.find_divergence(0, (7, 7, 7, 7)) in {(0, (5,)), (0, (9,))}
+    # All that is asked for is there, or the tokens end first.
+    assert index.find_divergence(0, (5, 6, 7, 8)) is None
+    assert index.find_divergence(0, (5, 6)) is None
+    assert index.find_divergence(0, ()) is None
+    index.remove(5)
+    index.remove(2)
+    assert index.find_divergence(0, (5, 6, 7, 0)) == (2, (1,))
+    index.check_integrity()
 
 
 def test_an_ending_is_found_by_the_tokens_it_shares() -> None:

@@ -19,7 +19,7 @@ class Checkout:
         self.root = folder / "a check out"
         self.log_path = folder / "log"
         (self.root / "scripts").mkdir(parents=True)
-        for name in ("serve", "test", "bench"):
+        for name in ("serve", "test", "bench", "judge"):
             shutil.copy2(ROOT / "scripts" / name, self.root / "scripts" / name)
         shutil.copytree(ROOT / ".ci", self.root / ".ci")
         self.stand_in("scripts/setup")
@@ -72,7 +72,9 @@ def test_serve_is_replaced_by_the_server_so_that_signals_reach_it(checkout: Chec
         assert process.wait(10) == 42
 
 
-@pytest.mark.parametrize("name", ["scripts/serve", "scripts/test", "scripts/bench"])
+@pytest.mark.parametrize(
+    "name", ["scripts/serve", "scripts/test", "scripts/bench", "scripts/judge"]
+)
 def test_nothing_runs_when_setup_fails(checkout: Checkout, name: str) -> None:
     checkout.stand_in("scripts/setup", "exit 1\n")
     assert checkout.run(name).returncode != 0
@@ -106,6 +108,23 @@ def test_test_goes_on_after_a_failure_and_fails_at_the_end(checkout: Checkout, n
     assert result.returncode == 1
     assert len(checkout.log()) == 6
     assert "FAILED" in result.stdout.splitlines()[-1]
+
+
+def test_the_judges_come_last_and_only_when_asked(checkout: Checkout) -> None:
+    assert checkout.run("scripts/test", "-k", "a b", "--judges").returncode == 0
+    *_, tests, setup, judges = checkout.log()
+    assert tests == "python -m pytest --forbid-skips --durations=15 -k a b"
+    assert (setup, judges.split("/")[-1]) == ("setup ", "judge_main.py")
+    checkout.stand_in("scripts/judge", "exit 1\n")
+    result = checkout.run("scripts/test", "--judges")
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1].startswith("FAILED: judges (")
+
+
+def test_judge_passes_its_arguments_on(checkout: Checkout) -> None:
+    assert checkout.run("scripts/judge", "one", "--url", "http://x/v1").returncode == 0
+    script = checkout.root / "scripts/judges/judge_main.py"
+    assert checkout.log() == ["setup ", f"python {script} one --url http://x/v1"]
 
 
 def test_ci_runs_the_whole_check(checkout: Checkout) -> None:

@@ -1,6 +1,7 @@
 """Whole replies and streams say the same, in the shapes that clients know."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,10 +21,11 @@ from flm.server.responses import (
     text_offsets,
     usage_dict,
 )
-from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply
+from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply, UsageReply
 from flm.types import (
     LOWEST_LOGPROB,
     ChoiceDone,
+    Drafts,
     Event,
     PromptEcho,
     RequestDone,
@@ -183,6 +185,13 @@ def test_usage() -> None:
         "prefill_speed_tps": 3.0,
         "decoding_speed_tps": 1.0,
     }
+    guessed = usage_dict(replace(USAGE, drafts=Drafts(9, 4)))
+    assert guessed["completion_tokens_details"] == {
+        "reasoning_tokens": 2,
+        "accepted_prediction_tokens": 4,
+        "rejected_prediction_tokens": 5,
+    }
+    UsageReply.model_validate(guessed)
     nothing = usage_dict(Usage(0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0))
     assert nothing["prefill_speed_tps"] == nothing["decoding_speed_tps"] == 0.0
 
@@ -202,7 +211,12 @@ async def test_a_chat_reply(client: httpx.AsyncClient) -> None:
     assert body["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": "Hello, world!", "refusal": None},
+            "message": {
+                "role": "assistant",
+                "content": "Hello, world!",
+                "refusal": None,
+                "annotations": [],
+            },
             "logprobs": None,
             "finish_reason": "stop",
         }

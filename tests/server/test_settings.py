@@ -162,6 +162,36 @@ async def test_messages_become_plain(client: httpx.AsyncClient, service: FakeSer
     )
 
 
+async def test_a_reply_can_be_sent_back_as_it_came(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    """SDKs put the whole message of a reply into the history."""
+    hello = {"role": "user", "content": "Hello"}
+    first = await client.post("/v1/chat/completions", json={"messages": [hello]})
+    message = first.json()["choices"][0]["message"]
+    body = {"messages": [hello, message, hello], "adaptations": "refuse"}
+    assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+    assert service.requests[-1].messages is not None
+    assert service.requests[-1].messages[1] == {
+        "role": "assistant",
+        "content": message["content"],
+    }
+
+
+async def test_an_earlier_refusal_is_read_as_text(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": None, "refusal": "I cannot."},
+        {"role": "user", "content": "b"},
+    ]
+    reply = await client.post("/v1/chat/completions", json={"messages": messages})
+    assert records(reply) == {}
+    assert service.requests[-1].messages is not None
+    assert service.requests[-1].messages[1] == {"role": "assistant", "content": "I cannot."}
+
+
 MAX_TOKENS: list[tuple[str, dict[str, Any], int | None]] = [
     (PATHS[0], {}, None),
     (PATHS[0], {"max_tokens": 0}, None),

@@ -10,9 +10,9 @@ import pytest
 from flm.server import exchange
 from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
-from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply
+from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply, TimingsReply
 from flm.server.timings import timings_dict
-from flm.types import Timings
+from flm.types import Drafts, Timings
 from tests.server.conftest import PATHS, body_for, events_of, in_process, post, records
 from tests.support.fake_service import FakeInfo, FakeService
 
@@ -43,6 +43,9 @@ def test_rates() -> None:
         "predicted_per_token_ms": 250.0 / 3,
         "predicted_per_second": 12.0,
     }
+    guessed = timings_dict(Timings(10, 4, 0.5, 3, 0.25, Drafts(7, 2)))
+    assert (guessed["draft_n"], guessed["draft_n_accepted"]) == (7, 2)
+    TimingsReply.model_validate(guessed)
     still = timings_dict(Timings(4, 4, 0.0, 0, 0.0))
     assert {value for key, value in still.items() if key != "cache_n"} == {0}
 

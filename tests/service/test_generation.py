@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -24,6 +24,7 @@ from flm.text.parsers import PlainParser, ReplyShape
 from flm.text.tokenizer import Tokenizer
 from flm.types import (
     ChoiceDone,
+    Drafts,
     Event,
     GenerationRequest,
     PromptEcho,
@@ -90,9 +91,11 @@ def make(
     prompt: str = "ab",
     aside: Any = asyncio.to_thread,
     on_end: Callable[[], None] = lambda: None,
+    speculates: bool = False,
     **fields: Any,
 ) -> tuple[Model, Generation]:
     model: Any = Model()
+    model.speculates = speculates
     request = GenerationRequest(
         id="r", model="m", settings=Settings(), sent={}, prompts=(prompt,), **fields
     )
@@ -175,6 +178,53 @@ async def test_progress_and_timings_are_told_to_those_who_ask() -> None:
     _, generation = make()
     events = await play(generation, script[2:])
     assert not any(event.timings for event in events if isinstance(event, TextDelta))
+
+
+def guessed(name: str, text: str, *steps: tuple[int, int]) -> list[EngineEvent]:
+    """Tokens of ``text``, in steps of so many guesses and so many of them right; a step says one
+    token more than was right."""
+    outs = [TokenOut(name, token_id) for token_id in TOKENIZER.encode(text)]
+    place = 0
+    for num_drafted, num_right in steps:
+        outs[place] = replace(outs[place], num_drafted=num_drafted)
+        for right in range(place, place + num_right):
+            outs[right] = replace(outs[right], was_drafted=True)
+        place += num_right + 1
+    return list(outs)
+
+
+async def test_guesses_are_counted_as_far_as_they_are_in_the_reply() -> None:
+    out = guessed("r-0", "QZXJKVWY", (0, 0), (4, 3), (2, 0))
+    assert len(out) == 8
+    script = [PromptRead("r-0", 0), *out, Finished("r-0", "stop", 2, len(out), 0, 1.5, 0.5)]
+    _, generation = make(time_tokens=True, speculates=True)
+    events = await play(generation, script)
+    timed = [event.timings for event in events if isinstance(event, TextDelta) and event.timings]
+    assert [item.drafts for item in timed] == [
+        Drafts(0, 0),
+        Drafts(4, 1),
+        Drafts(4, 2),
+        Drafts(4, 3),
+        Drafts(4, 3),
+        *[Drafts(6, 3)] * 3,
+    ]
+    done = events[-1]
+    assert isinstance(done, RequestDone)
+    assert done.usage.drafts == done.choices[0].drafts == Drafts(6, 3)
+    _, generation = make(speculates=True, stop=("XJ",))
+    events = await play(generation, script)
+    done = events[-1]
+    assert isinstance(done, RequestDone)
+    assert (done.usage.completion_tokens, done.usage.drafts) == (4, Drafts(4, 3))
+
+
+async def test_without_guessing_nothing_is_said_of_it() -> None:
+    _, generation = make()
+    out = tokens("r-0", "Hello")
+    events = await play(generation, [PromptRead("r-0", 0), *out, finished("r-0")])
+    done = events[-1]
+    assert isinstance(done, RequestDone)
+    assert done.usage.drafts is done.choices[0].drafts is None
 
 
 async def test_the_echo_of_a_long_prompt_is_made_aside() -> None:

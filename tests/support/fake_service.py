@@ -8,7 +8,7 @@ from typing import Any
 
 from flm.adaptation import Adaptation
 from flm.errors import ContextLengthError, FlmError, InvalidRequestError, ModelNotFoundError
-from flm.service import Place, TokenText
+from flm.service import CachePlan, Place, TokenText
 from flm.sticky import Snapshot, StickyStore
 from flm.types import (
     ChoiceDone,
@@ -101,6 +101,7 @@ class FakeModel:
         self.template_variables = frozenset(names)
         self.think: ThinkMode = info.think if info.reasons else "none"
         self.reads_effort = info.reads_effort
+        self.speculates = False
 
     @property
     def model_id(self) -> str:
@@ -317,8 +318,8 @@ class FakeService:
             raise InvalidRequestError("No such token.", param=param)
         return model.tokenizer.decode(token_ids)
 
-    def cached_prefix_len(self, model: FakeModel, prompt_ids: Sequence[int]) -> int:
-        return min(2, len(prompt_ids) - 1)
+    async def cache_plans(self, model: FakeModel, prepared: FakePrepared) -> tuple[CachePlan, ...]:
+        return tuple(CachePlan(min(2, len(ids) - 1)) for ids in prepared.prompt_ids)
 
     async def reload(self) -> None:
         self.current.store.reset()

@@ -13,6 +13,16 @@ COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
+class Call:
+    """A tool call. ``num_parts`` is the number of deltas that it came in."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    num_parts: int = 0
+
+
+@dataclass(slots=True)
 class Choice:
     """One choice as the client ends up with it."""
 
@@ -21,6 +31,7 @@ class Choice:
     finish_reason: str | None = None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -143,6 +154,8 @@ def _take(choice: Choice, item: Mapping[str, Any]) -> None:
     text = item.get("text") if part is None else part.get("content")
     choice.text += text if text is not None else ""
     choice.reasoning += (part or {}).get("reasoning_content") or ""
+    for position, call in enumerate(part.get("tool_calls", ()) if part is not None else ()):
+        _take_call(choice.calls, call, call.get("index", position))
     choice.finish_reason = item["finish_reason"]
     choice.token_ids += item.get("token_ids", [])
     logprobs = item["logprobs"]
@@ -153,6 +166,18 @@ def _take(choice: Choice, item: Mapping[str, Any]) -> None:
     else:
         columns = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
         choice.logprobs += zip(*(logprobs[name] for name in columns), strict=True)
+
+
+def _take_call(calls: list[Call], item: Mapping[str, Any], index: int) -> None:
+    """A call, or the next part of one: its name comes first and once, calls one after the other."""
+    function = item["function"]
+    if "id" in item:
+        assert index == len(calls), "calls come in order"
+        assert item["type"] == "function"
+        calls.append(Call(item["id"], function["name"]))
+    assert index == len(calls) - 1, "calls come one after the other"
+    calls[index].arguments += function["arguments"]
+    calls[index].num_parts += 1
 
 
 def _prompt_ids(data: Mapping[str, Any]) -> Any:

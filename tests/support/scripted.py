@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 from torch import Tensor
 
-from flm.engine import engine
 from flm.sampling.batch import Sampled, SamplingRow
+from flm.sampling.pipeline import Sampler
 
 
 @contextmanager
 def saying(token_ids: Iterable[int]) -> Iterator[None]:
     """The one running sequence says these tokens; log probabilities stay the model's."""
     script = iter(tuple(token_ids))
-    sample = engine.sample
+    sample = Sampler.sample
 
-    def scripted(logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
-        (found,) = sample(logits, rows)
+    def scripted(sampler: Sampler, logits: Tensor, rows: Sequence[SamplingRow]) -> list[Sampled]:
+        (found,) = sample(sampler, logits, rows)
         return [replace(found, token_id=next(script))]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "sample", scripted)
+        patch.setattr(Sampler, "sample", scripted)
         yield

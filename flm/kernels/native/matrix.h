@@ -49,18 +49,20 @@ struct Rows {
   }
 };
 
-// Rounds 16 numbers to 8 bits of the largest; returns their sum after rounding.
-static FLM_INLINE float quantise_half(vf v, int8_t* quants, float* scale, int32_t* offset) {
+typedef int8_t vb __attribute__((vector_size(LANES)));
+
+// Rounds 16 numbers to 8 bits of the largest; what rounding took away stays in them. Returns the
+// sum of what was written.
+static FLM_INLINE float quantise_half(vf& v, int8_t* quants, float* scale, int32_t* offset) {
   float top = lane_max(vmax(v, -v));
   float inverse = top > 1e-30f ? 127.0f / top : 0.0f;  // below, the inverse could be infinite
   *scale = top / 127.0f;
   vi q = round_to_int(v * inverse);
-  int32_t sum = 0;
-  for (int i = 0; i < LANES; i++) {
-    quants[i] = (int8_t)q[i];
-    sum += q[i];
-  }
+  vb bytes = __builtin_convertvector(q, vb);
+  std::memcpy(quants, &bytes, sizeof bytes);
+  int32_t sum = lane_sum(q);
   *offset = -128 * sum;
+  v -= to_float(q) * *scale;
   return *scale * (float)sum;
 }
 
@@ -71,15 +73,13 @@ static inline void quantise_row(const float* x, int size, const Rows& rows, int 
     float padded[BLOCK] __attribute__((aligned(64))) = {};
     int count = size - b * BLOCK < BLOCK ? size - b * BLOCK : BLOCK;
     std::memcpy(padded, x + b * BLOCK, count * sizeof(float));
+    vf halves[2] = {load(padded), load(padded + LANES)};
     for (int to = row; to <= row + (rest ? 1 : 0); to++) {
       size_t at = (size_t)to * rows.num_blocks + b;
       float sum = 0.0f;
-      for (int h = 0; h < 2; h++) {
-        float* half = padded + h * LANES;
-        int8_t* quants = rows.quants + at * BLOCK + h * LANES;
-        sum += quantise_half(load(half), quants, rows.scales + at * 2 + h, rows.offsets + at * 2 + h);
-        for (int i = 0; i < LANES; i++) half[i] -= (float)quants[i] * rows.scales[at * 2 + h];
-      }
+      for (int h = 0; h < 2; h++)
+        sum += quantise_half(halves[h], rows.quants + at * BLOCK + h * LANES,
+                             rows.scales + at * 2 + h, rows.offsets + at * 2 + h);
       rows.sums[at] = sum;
     }
   }

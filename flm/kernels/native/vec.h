@@ -93,11 +93,23 @@ static FLM_INLINE float lane_sum(vf a) {
 }
 
 static FLM_INLINE float lane_max(vf a) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(a);
+#endif
   float t[LANES];
   std::memcpy(t, &a, sizeof t);
   float m = t[0];
   for (int i = 1; i < LANES; i++) m = t[i] > m ? t[i] : m;
   return m;
+}
+
+static FLM_INLINE int32_t lane_sum(vi a) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)a);
+#endif
+  int32_t sum = 0;
+  for (int i = 0; i < LANES; i++) sum += a[i];
+  return sum;
 }
 
 // --- half precision -------------------------------------------------------------------------

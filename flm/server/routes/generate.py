@@ -125,6 +125,6 @@ def _plan(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         async with decided(ctx, call) as found:
             snapshot = found.model.store.peek(found.prepared.request.sent)
             adaptations = visible(call, found, snapshot)
-            return JSONReply(plan_dict(ctx, found, snapshot, adaptations))
+            return JSONReply(await plan_dict(ctx, found, snapshot, adaptations))
 
     return plan

@@ -146,7 +146,7 @@ def _props(ctx: ServerContext) -> Handler:
             info, tokenizer = model.info, model.tokenizer
             settings = {
                 "n_ctx": info.context_len,
-                "speculative": False,
+                "speculative": model.speculates,
                 "is_processing": False,
                 "params": default_params(model.store.peek({}).settings.sampling),
             }

@@ -1,5 +1,6 @@
 """The body of ``POST /v1/chat/completions``."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -8,12 +9,17 @@ from flm.errors import InvalidRequestError
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.continuation import check_continuable
 from flm.server.schemas.messages import AssistantMessage, Message
-from flm.server.schemas.tools import (
+from flm.server.schemas.tool_choice import (
+    AUTO,
     TOOL_CHOICE_SCHEMA,
-    TOOLS_SCHEMA,
-    check_tool_choice,
-    check_tools,
+    ToolChoice,
+    call_rules,
+    callable_tools,
+    check_names,
+    read_tool_choice,
 )
+from flm.server.schemas.tools import TOOLS_SCHEMA, check_tools
+from flm.types import CallRules
 
 MAX_TOP_LOGPROBS = 20
 
@@ -31,10 +37,10 @@ class ChatBody(CommonBody):
     )
     tools: Annotated[Any, BeforeValidator(check_tools), WithJsonSchema(TOOLS_SCHEMA)] = None
     tool_choice: Annotated[
-        Any, BeforeValidator(check_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
+        Any, BeforeValidator(read_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
     ] = None
     parallel_tool_calls: bool | None = Field(
-        None, description="false is recorded as dropped where there are tools."
+        None, description="false: at most one call in a reply, enforced."
     )
     logprobs: bool | None = Field(None, description="Log probabilities of the new tokens.")
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
@@ -83,11 +89,26 @@ class ChatBody(CommonBody):
 
     @model_validator(mode="after")
     def _continues_freely(self) -> "ChatBody":
-        constraint = self.constraint
-        if self.continue_final_message and constraint is not None:
+        limits = [item for item in (self.calls, self.constraint) if item is not None]
+        if self.continue_final_message and limits:
             raise InvalidRequestError(
-                f"continue_final_message cannot be combined with {constraint.param}.",
+                f"continue_final_message cannot be combined with {limits[0].param}, which holds "
+                "the reply to a grammar from its beginning.",
                 param="continue_final_message",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _calls_are_possible(self) -> "ChatBody":
+        check_names(self._choice, self.tools or ())
+        constraint, calls = self.constraint, self.calls
+        if constraint is None or calls is None or calls.is_forced:
+            return self
+        if constraint.kind == "grammar":
+            raise InvalidRequestError(
+                f"{constraint.param} cannot be combined with tools, whose calls it does not "
+                "allow; leave it out, or send tool_choice: 'none'.",
+                param=constraint.param,
             )
         return self
 
@@ -98,6 +119,25 @@ class ChatBody(CommonBody):
         return self
 
     @property
+    def _choice(self) -> ToolChoice:
+        return AUTO if self.tool_choice is None else self.tool_choice
+
+    @property
+    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that the model may call, and sees."""
+        return callable_tools(self._choice, self.tools or ())
+
+    @property
+    def calls(self) -> CallRules | None:
+        """What is enforced of calls; None: nothing."""
+        return call_rules(
+            self._choice,
+            self.tools or (),
+            is_parallel=self.parallel_tool_calls is not False,
+            has_format=self.constraint is not None,
+        )
+
+    @property
     def num_logprobs(self) -> int | None:
         """Alternatives wanted at each position; None: no log probabilities."""
         if not self.logprobs:
@@ -106,4 +146,5 @@ class ChatBody(CommonBody):
 
 
 def _says_nothing(message: AssistantMessage) -> bool:
-    return message.content is None and not message.tool_calls and message.reasoning_content is None
+    texts = (message.content, message.refusal, message.reasoning_content)
+    return all(text is None for text in texts) and not message.tool_calls

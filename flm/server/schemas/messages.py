@@ -72,10 +72,11 @@ class UserMessage(Schema):
 
 
 class AssistantMessage(Schema):
-    """An earlier reply. One of content, reasoning_content and tool_calls must be there."""
+    """An earlier reply. One of content, refusal, reasoning_content and tool_calls must be there."""
 
     role: Literal["assistant"]
     content: Content | None = None
+    refusal: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[ToolCall] | None = None
@@ -105,4 +106,6 @@ def as_text(content: str | Sequence[TextPart | RefusalPart] | None) -> str:
 def as_plain(message: Message) -> dict[str, Any]:
     """A message as chat templates read it: ``content`` is a string, absent keys are left out."""
     plain = declared(message)
-    return {"role": plain.pop("role"), **plain, "content": as_text(message.content)}
+    # OpenAI puts what the model refused with beside content; it is what was said all the same.
+    refusal = plain.pop("refusal", "")
+    return {"role": plain.pop("role"), **plain, "content": as_text(message.content) + refusal}

@@ -37,7 +37,8 @@ class AdaptationReply(Reply):
 
 
 class TimingsReply(Reply):
-    """How long it took, in milliseconds, and the rates a second."""
+    """How long it took, in milliseconds, and the rates a second. With --speculate the tokens that
+    were guessed ahead, and those of them that are in the reply."""
 
     cache_n: int
     prompt_n: int
@@ -48,6 +49,8 @@ class TimingsReply(Reply):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
 
 
 class ProgressReply(Reply):
@@ -60,15 +63,19 @@ class ProgressReply(Reply):
 
 
 class CachedTokens(Reply):
-    """Where the prompt tokens came from."""
+    """Where the prompt tokens came from. ``diverged_at`` is the index of the token at which the
+    prompt left what else was cached; it is there only if it did."""
 
     cached_tokens: int
+    diverged_at: int | None = None
 
 
-class ReasoningTokens(Reply):
-    """What the new tokens were for."""
+class CompletionDetails(Reply):
+    """What the new tokens were for, and with --speculate what guessing them came to."""
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class UsageReply(Reply):
@@ -78,7 +85,7 @@ class UsageReply(Reply):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
-    completion_tokens_details: ReasoningTokens
+    completion_tokens_details: CompletionDetails
     kv_token_occupancy_rate_percentage: float
     active_kv_tokens: int
     max_kv_token_capacity: int
@@ -132,6 +139,7 @@ class ChatMessage(Reply):
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    annotations: list[None] = Field(max_length=0)
     reasoning_content: str | None = None
     tool_calls: list[ToolCallReply] | None = None
 
@@ -259,13 +267,25 @@ class SettingsValues(Reply):
     reasoning_effort: str | None
 
 
+class DivergenceReply(Reply):
+    """Where a prompt leaves what is cached: the index of the first token that differs, the message
+    that it is in (null: none), the text in front of it, and how the prompt and the cache go on."""
+
+    diverged_at: int
+    message: int | None
+    before: str
+    prompt: str
+    cached: str
+
+
 class PromptPlan(Reply):
-    """The counts of one prompt, in tokens."""
+    """The counts of one prompt, in tokens, and where it leaves the cache (null: nowhere)."""
 
     prompt_tokens: int
     cached_tokens: int
     prefill_chunks: list[int]
     max_new_tokens: int
+    divergence: DivergenceReply | None
 
 
 class PlanReply(PromptPlan):

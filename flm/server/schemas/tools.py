@@ -1,4 +1,4 @@
-"""The shape of ``tools`` and ``tool_choice``."""
+"""The shape of ``tools``."""
 
 import re
 from typing import Any
@@ -23,7 +23,7 @@ TOOLS_SCHEMA: dict[str, Any] = {
                             "name": {"type": "string", "pattern": f"^{_NAME.pattern}$"},
                             "description": {"type": ["string", "null"]},
                             "parameters": {"type": ["object", "null"]},
-                            "strict": {"enum": [False, None]},
+                            "strict": {"type": ["boolean", "null"]},
                         },
                     },
                 },
@@ -32,11 +32,7 @@ TOOLS_SCHEMA: dict[str, Any] = {
         {"type": "null"},
     ],
     "description": "Shown to the model through its chat template, or in a system message where "
-    "that knows none. Function names are unique.",
-}
-TOOL_CHOICE_SCHEMA: dict[str, Any] = {
-    "enum": ["auto", "none", None],
-    "description": "none leaves the tools out of the prompt.",
+    "that knows none. Function names are unique. strict: true holds the arguments to their schema.",
 }
 
 
@@ -76,32 +72,8 @@ def _check_details(function: dict[str, Any], path: str) -> None:
         _reject(f"{path}.description", "must be a string")
     if not isinstance(function.get("parameters"), dict | None):
         _reject(f"{path}.parameters", "must be a JSON Schema object")
-    strict = function.get("strict")
-    if not isinstance(strict, bool | None):
+    if not isinstance(function.get("strict"), bool | None):
         _reject(f"{path}.strict", "must be a boolean")
-    if strict:
-        _reject(
-            f"{path}.strict",
-            "is not supported because constrained JSON-schema decoding is unavailable",
-        )
-
-
-def check_tool_choice(choice: Any) -> str:
-    """``auto`` or ``none``.
-
-    Raises:
-        InvalidRequestError: anything else; a choice that forces a call is not supported yet.
-    """
-    if choice in ("auto", "none"):
-        return str(choice)
-    if choice == "required" or isinstance(choice, dict):
-        raise InvalidRequestError(
-            "tool_choice that forces a call is not supported yet; use auto or none.",
-            param="tool_choice",
-        )
-    raise InvalidRequestError(
-        "tool_choice must be 'none', 'auto', 'required', or a named function", param="tool_choice"
-    )
 
 
 def _reject(path: str, problem: str) -> None:

@@ -1,23 +1,14 @@
 """Structured output: from schemas, patterns, grammars and tools to a mask over the vocabulary."""
 
 from flm.text.grammar.compile import CompiledGrammar, GrammarCompiler
-from flm.text.grammar.matcher import GrammarMatcher
+from flm.text.grammar.layouts import ToolSignature
+from flm.text.grammar.matcher import Closing, GrammarMatcher
 from flm.text.grammar.sandbox import Sandbox
-from flm.text.grammar.tools import (
-    HERMES,
-    LLAMA3_JSON,
-    MISTRAL,
-    QWEN3_5,
-    ToolSignature,
-    ToolSyntax,
-)
+from flm.text.grammar.syntax import ToolSyntax, tool_syntax
 from flm.text.grammar.vocabulary import Vocabulary, vocabulary_of
 
 __all__ = [
-    "HERMES",
-    "LLAMA3_JSON",
-    "MISTRAL",
-    "QWEN3_5",
+    "Closing",
     "CompiledGrammar",
     "GrammarCompiler",
     "GrammarMatcher",
@@ -25,5 +16,6 @@ __all__ = [
     "ToolSignature",
     "ToolSyntax",
     "Vocabulary",
+    "tool_syntax",
     "vocabulary_of",
 ]

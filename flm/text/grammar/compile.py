@@ -14,11 +14,13 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from flm.errors import InvalidRequestError
 from flm.text.grammar.lark import OPTIONS, json_value, literal, regex
-from flm.text.grammar.matcher import GrammarMatcher
+from flm.text.grammar.layouts import ToolSignature
+from flm.text.grammar.matcher import Closing, GrammarMatcher
 from flm.text.grammar.pattern import translate
 from flm.text.grammar.sandbox import GrammarError, Sandbox
 from flm.text.grammar.schema import normalize
-from flm.text.grammar.tools import ToolError, ToolSignature, ToolSyntax, tool_grammar
+from flm.text.grammar.syntax import ToolSyntax
+from flm.text.grammar.tools import ToolError, tool_grammar
 from flm.text.grammar.trial import STACK_BYTES, limits
 from flm.text.grammar.vocabulary import Vocabulary
 
@@ -48,6 +50,7 @@ class CompiledGrammar:
         eos_ids: frozenset[int] = frozenset(),
         start_after_ids: tuple[int, ...] | None = None,
         open_ids: tuple[int, ...] = (),
+        closing: Closing | None = None,
     ) -> GrammarMatcher:
         """A fresh matcher, for one sequence. Arguments as of ``GrammarMatcher``."""
         return GrammarMatcher(
@@ -57,6 +60,7 @@ class CompiledGrammar:
             eos_ids=eos_ids,
             start_after_ids=start_after_ids,
             open_ids=open_ids,
+            closing=closing,
         )
 
 
@@ -79,25 +83,17 @@ class GrammarCompiler:
     def compile_json(self, schema: Any, *, param: str) -> CompiledGrammar:
         """JSON that satisfies ``schema``; None: any JSON object."""
         asked = {"type": "object"} if schema is None else schema
-        return self._get(("json", asked), param, lambda: f"start: {json_value(normalize(asked))}")
+        return self._get(("json", asked), param, lambda: f"start: {_json_body(asked)}")
 
     def compile_regex(self, pattern: str, *, param: str) -> CompiledGrammar:
         """A text that ``pattern`` (ECMA-262) matches as a whole."""
-
-        def build() -> str:
-            return f"start: {regex(translate(pattern, whole=True))}"
-
-        return self._get(("regex", pattern), param, build)
+        return self._get(("regex", pattern), param, lambda: f"start: {_regex_body(pattern)}")
 
     def compile_choice(self, choices: Sequence[str], *, param: str) -> CompiledGrammar:
         """One of the texts."""
-
-        def build() -> str:
-            if not 1 <= len(choices) <= MAX_CHOICES or not all(choices):
-                raise GrammarError(f"1 to {MAX_CHOICES} choices, none of them empty")
-            return f"start: CHOICE\nCHOICE: {' | '.join(map(literal, choices))}"
-
-        return self._get(("choice", list(choices)), param, build)
+        return self._get(
+            ("choice", list(choices)), param, lambda: f"start: {_choice_body(choices)}"
+        )
 
     def compile_grammar(self, text: str, *, param: str) -> CompiledGrammar:
         """A text of a context-free grammar, in Lark or in GBNF."""
@@ -108,25 +104,26 @@ class GrammarCompiler:
         tools: Sequence[ToolSignature],
         *,
         syntax: ToolSyntax,
-        at_least: int = 1,
         at_most: int | None = None,
-        free_text_before: bool = False,
+        free_text: bool = False,
+        answer: tuple[str, Any] | None = None,
         param: str = "tools",
     ) -> CompiledGrammar:
-        """Calls of the tools with arguments that satisfy their schemas, as ``tool_grammar``."""
+        """Calls of the tools with arguments that satisfy their schemas, as ``tool_grammar``.
+        ``answer`` is what may be said in their place: json, regex or choice, and its value."""
 
         def build() -> str:
             return tool_grammar(
                 tools,
                 self._vocabulary,
                 syntax=syntax,
-                at_least=at_least,
                 at_most=at_most,
-                free_text_before=free_text_before,
+                free_text=free_text,
+                answer=None if answer is None else _body(*answer),
             )
 
-        shape = [[tool.name, tool.parameters, tool.param] for tool in tools]
-        asked = ("tools", shape, repr(syntax), at_least, at_most, free_text_before)
+        shape = [[tool.name, tool.parameters, tool.param, tool.is_open] for tool in tools]
+        asked = ("tools", shape, repr(syntax), at_most, free_text, answer)
         return self._get(asked, param, build)
 
     # --- the cache -----------------------------------------------------------------------------
@@ -220,6 +217,30 @@ def _key(asked: Any, param: str) -> bytes:
             f"{_KINDS[asked[0]]}: it is longer than {MAX_CHARS} characters.", param=param
         )
     return hashlib.sha256(text.encode()).digest()
+
+
+def _body(kind: str, value: Any) -> str:
+    """The body of a rule for an answer of this kind."""
+    match kind:
+        case "json":
+            return _json_body({"type": "object"} if value is None else value)
+        case "regex":
+            return _regex_body(value)
+    return _choice_body(value)
+
+
+def _json_body(schema: Any) -> str:
+    return json_value(normalize(schema))
+
+
+def _regex_body(pattern: str) -> str:
+    return regex(translate(pattern, whole=True))
+
+
+def _choice_body(choices: Sequence[str]) -> str:
+    if not 1 <= len(choices) <= MAX_CHOICES or not all(choices):
+        raise GrammarError(f"1 to {MAX_CHOICES} choices, none of them empty")
+    return f"CHOICE\nCHOICE: {' | '.join(map(literal, choices))}"
 
 
 def _user_grammar(text: str) -> str:

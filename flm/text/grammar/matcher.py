@@ -1,12 +1,23 @@
 """One sequence under a grammar: which tokens may come next."""
 
 from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from flm.errors import InternalError, InvalidRequestError
 from flm.text.grammar.vocabulary import Vocabulary
 
 _QUIET = " <non-verbose/>"
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """When to end a text that could go on: after ``num_tokens``, as soon as ``ids`` (none: nothing)
+    complete it."""
+
+    num_tokens: int
+    ids: tuple[int, ...]
 
 
 class GrammarMatcher:
@@ -21,6 +32,7 @@ class GrammarMatcher:
             block that is open); None or empty: at once.
         open_ids: tokens that may come first instead of the grammar's, and open such a block;
             it then ends with ``start_after_ids``. Empty: the block is open from the start.
+        closing: when the text is to end though the grammar would let it go on; None: never.
     """
 
     def __init__(
@@ -32,8 +44,11 @@ class GrammarMatcher:
         eos_ids: frozenset[int] = frozenset(),
         start_after_ids: tuple[int, ...] | None = None,
         open_ids: tuple[int, ...] = (),
+        closing: Closing | None = None,
     ) -> None:
         self._engine = engine
+        self._closing = closing
+        self._num_tokens = 0
         self._vocabulary = vocabulary
         self._num_bytes = (vocab_size + 7) // 8
         self._eos_ids = eos_ids or vocabulary.eos_ids
@@ -43,6 +58,9 @@ class GrammarMatcher:
         self._is_reasoning = bool(self._close_ids) and not self._opening
         self._recent: deque[int] = deque(maxlen=len(self._close_ids))
         self._is_done = False
+        self._free = (
+            self._all_but(self._eos_ids - set(self._close_ids)) if self._close_ids else None
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -54,15 +72,21 @@ class GrammarMatcher:
     def mask(self) -> bytes | None:
         """The allowed tokens as a little-endian bit set over the model's logits; None: all.
 
+        In a reasoning block everything is allowed but to end the text, which would leave out what
+        the grammar is for.
+
         Raises:
             InvalidRequestError: the grammar is too complex to follow further.
         """
         if self._is_reasoning:
-            return None
+            return self._free
         if self._num_opened:
             return self._only([self._opening[self._num_opened]])
         if self._is_done:
             return self._only(self._eos_ids)
+        rest = self._closing_ids()
+        if rest is not None:
+            return self._only(rest[:1] or self._eos_ids)
         bits = self._grammar_bits()
         if self._opening:
             _set(bits, self._opening[0])
@@ -75,6 +99,7 @@ class GrammarMatcher:
             InternalError: the mask did not allow it.
             InvalidRequestError: the grammar is too complex to follow further.
         """
+        self._num_tokens += 1
         if self._is_reasoning:
             self._recent.append(token_id)
             self._is_reasoning = tuple(self._recent) != self._close_ids
@@ -97,6 +122,18 @@ class GrammarMatcher:
         else:
             self._engine.consume_token(token_id)
             self._check_engine()
+
+    def _closing_ids(self) -> tuple[int, ...] | None:
+        """What is left of the tokens that end the text, if it is time and they do."""
+        closing = self._closing
+        if closing is None or self._num_tokens < closing.num_tokens:
+            return None
+        for start in range(len(closing.ids) + 1):
+            rest = closing.ids[start:]
+            ended = [*rest, self._vocabulary.end_id]
+            if self._engine.validate_tokens(ended) == len(ended):
+                return rest
+        return None
 
     def _continues_with(self, token_id: int) -> bool:
         is_token = 0 <= token_id < self._vocabulary.size
@@ -128,6 +165,13 @@ class GrammarMatcher:
             for token_id in self._eos_ids:
                 _set(bits, token_id)
         return bits
+
+    def _all_but(self, token_ids: Iterable[int]) -> bytes:
+        bits = bytearray(b"\xff" * self._num_bytes)
+        for token_id in token_ids:
+            if token_id >> 3 < len(bits):
+                bits[token_id >> 3] &= ~(1 << (token_id & 7)) & 0xFF
+        return bytes(bits)
 
     def _only(self, token_ids: Any) -> bytes:
         bits = bytearray(self._num_bytes)

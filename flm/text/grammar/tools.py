@@ -1,91 +1,25 @@
-"""How models write tool calls, as data, and the grammar that follows from it."""
+"""The grammar of replies that call tools."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
 
-from flm.text.grammar.lark import json_value, literal, markup, regex
-from flm.text.grammar.schema import SchemaError, normalize
+from flm.text.grammar.lark import literal, markup, regex
+from flm.text.grammar.layouts import ToolSignature, argument_rules, escaped, holding, text_rules
+from flm.text.grammar.schema import SchemaError
+from flm.text.grammar.strings import ANY_TEXT
+from flm.text.grammar.syntax import ToolSyntax
 from flm.text.grammar.vocabulary import Vocabulary
 
-
-@dataclass(frozen=True, slots=True)
-class ToolSyntax:
-    """A dialect of tool calls. Every text may hold control tokens.
-
-    A reply is ``section_begin call (separator call)* section_end``; a call is ``call_begin name
-    after_name arguments call_end``. ``layout`` says how arguments are written: ``json`` as one
-    object, ``tagged`` as ``parameter_begin key after_key value parameter_end`` for each, where a
-    string stands as it is and anything else as JSON. ``trigger`` is how the first call is told
-    from free text: a beginning of the reply's markup that is one control token or plain text.
-    """
-
-    call_begin: str
-    after_name: str
-    call_end: str
-    trigger: str
-    section_begin: str = ""
-    separator: str = ""
-    section_end: str = ""
-    layout: Literal["json", "tagged"] = "json"
-    parameter_begin: str = ""
-    after_key: str = ""
-    parameter_end: str = ""
+_MAX_ASIDES = 2
+"""Messages of reasoning, or of commentary, before what a reply in channels is for."""
+_MESSAGE_MARKS = ("<|start|>", "<|end|>", "<|return|>", "<|call|>")
 
 
 class ToolError(ValueError):
     """The arguments of a tool cannot be enforced; ``param`` is the field that says so."""
 
-    def __init__(self, tool: "ToolSignature", problem: str) -> None:
+    def __init__(self, tool: ToolSignature, problem: str) -> None:
         super().__init__(f"{tool.name}: {problem}")
         self.param = tool.param
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSignature:
-    """A tool that may be called: its name, the JSON Schema of its arguments (None: it takes
-    none), and the field that errors in that schema are blamed on."""
-
-    name: str
-    parameters: Mapping[str, Any] | None
-    param: str
-
-
-HERMES = ToolSyntax(
-    call_begin='<tool_call>\n{"name": "',
-    after_name='", "arguments": ',
-    call_end="}\n</tool_call>",
-    trigger="<tool_call>",
-    separator="\n",
-)
-LLAMA3_JSON = ToolSyntax(
-    call_begin='{"name": "',
-    after_name='", "parameters": ',
-    call_end="}",
-    trigger='{"name": "',
-    separator="; ",
-)
-MISTRAL = ToolSyntax(
-    trigger="[TOOL_CALLS]",
-    section_begin="[TOOL_CALLS][",
-    call_begin='{"name": "',
-    after_name='", "arguments": ',
-    call_end="}",
-    separator=", ",
-    section_end="]",
-)
-QWEN3_5 = ToolSyntax(
-    call_begin="<tool_call>\n<function=",
-    after_name=">\n",
-    call_end="</function>\n</tool_call>",
-    trigger="<tool_call>",
-    separator="\n",
-    layout="tagged",
-    parameter_begin="<parameter=",
-    after_key=">\n",
-    parameter_end="\n</parameter>\n",
-)
 
 
 def tool_grammar(
@@ -93,156 +27,109 @@ def tool_grammar(
     vocabulary: Vocabulary,
     *,
     syntax: ToolSyntax,
-    at_least: int,
     at_most: int | None,
-    free_text_before: bool,
+    free_text: bool = False,
+    answer: str | None = None,
 ) -> str:
-    """A Lark grammar of replies with that many calls. Without ``at_least``, a reply may also be
-    free text that does not begin a call, or with ``free_text_before`` unset empty.
+    """A Lark grammar of replies with one call to ``at_most`` calls.
+
+    With ``free_text``, text may stand before them, or alone if it does not begin a call. With
+    ``answer``, the body of a rule, such an answer may stand in their place; only then may there be
+    no tools.
 
     Raises:
         ToolError: the arguments of a tool cannot be enforced in this dialect.
     """
-    rules = [rule for index, tool in enumerate(tools) for rule in _tool_rules(index, tool, syntax)]
-    names = " | ".join(f"tool_{index}" for index in range(len(tools)))
-    begin = syntax.section_begin + syntax.call_begin
-    assert begin.startswith(syntax.trigger)
-    assert at_most is None or 1 <= at_most >= at_least
-    end = markup(syntax.section_end, vocabulary)
-    rest = (
-        f"{markup(begin[len(syntax.trigger) :], vocabulary)} body {_more(at_least, at_most)} {end}"
-    )
-    rules += [
-        f"body: ({names}) {markup(syntax.call_end, vocabulary)}",
-        f"next: {markup(syntax.separator + syntax.call_begin, vocabulary)} body",
-        *_start(vocabulary.split(syntax.trigger), rest, at_least, free_text_before),
+    assert at_most is None or at_most >= 1
+    assert tools or answer is not None
+    rules = [
+        rule
+        for index, tool in enumerate(tools)
+        for rule in _tool_rules(index, tool, syntax, vocabulary)
     ]
-    marked = [rule if isinstance(rule, str) else rule(vocabulary) for rule in rules]
-    return "\n".join(marked)
-
-
-def _more(at_least: int, at_most: int | None) -> str:
-    """The calls behind the first."""
-    if at_most is None:
-        return f"next{{{max(at_least - 1, 0)},}}"
-    return f"next{{{max(at_least - 1, 0)},{at_most - 1}}}" if at_most > 1 else ""
-
-
-def _start(trigger: list[str | int], rest: str, at_least: int, free_text: bool) -> list[str]:
-    (first,) = trigger
-    head = f"<[{first}]>" if isinstance(first, int) else literal(first)
-    if not free_text:
-        return [f"start: {head} {rest}" + ("" if at_least else ' | ""')]
-    if isinstance(first, int):
-        rules = ["free: /(?s:.*)/", f"head: free {head}"]
+    if answer is not None:
+        rules.append(f"answer: {answer}")
+    if tools:
+        rules += _call_rules(len(tools), syntax, vocabulary, at_most)
+    if syntax.has_channels:
+        rules += _in_channels(vocabulary, has_calls=bool(tools), free_text=free_text, answer=answer)
     else:
-        known = f"(?s:.*){_escaped(first)}"
-        rules = [
-            f"head[lazy]: {regex(known)}",
-            f"FREE: /(?s:.*)/ & ~{regex(known + '(?s:.*)')}",
-            "free: FREE",
-        ]
-    return [*rules, f"start: head {rest}" + ("" if at_least else " | free")]
+        rules += _plain(syntax, vocabulary, free_text=free_text, answer=answer)
+    return "\n".join(rules)
 
 
-def _escaped(text: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else f"\\x{{{ord(c):x}}}" for c in text)
-
-
-# --- one tool ----------------------------------------------------------------------------------
-
-
-def _tool_rules(index: int, tool: ToolSignature, syntax: ToolSyntax) -> list[Any]:
-    """Rules, those with markup in them as functions of the vocabulary."""
+def _tool_rules(
+    index: int, tool: ToolSignature, syntax: ToolSyntax, vocabulary: Vocabulary
+) -> list[str]:
+    name = f"arguments_{index}"
     try:
-        return _rules_of(index, tool, syntax)
+        arguments = argument_rules(name, tool, syntax, vocabulary)
     except SchemaError as error:
         raise ToolError(tool, str(error)) from error
+    after_name = markup(syntax.after_name, vocabulary)
+    return [f"tool_{index}: {literal(tool.name)} {after_name} {name}", *arguments]
 
 
-def _rules_of(index: int, tool: ToolSignature, syntax: ToolSyntax) -> list[Any]:
-    schema = normalize(_object_schema(tool.parameters))
-    head = f"tool_{index}: {literal(tool.name)}"
-    if syntax.layout == "json":
-        return [
-            lambda v: f"{head} {markup(syntax.after_name, v)} arguments_{index}",
-            f"arguments_{index}: {json_value(schema)}",
-        ]
+def _call_rules(
+    num_tools: int, syntax: ToolSyntax, vocabulary: Vocabulary, at_most: int | None
+) -> list[str]:
+    """``rest``: the calls behind the trigger of the first."""
+    names = " | ".join(f"tool_{index}" for index in range(num_tools))
+    begin = syntax.section_begin + syntax.call_begin
+    assert begin.startswith(syntax.trigger)
+    limits = [limit for limit in (at_most, syntax.max_calls) if limit is not None]
+    most = min(limits) - 1 if limits else ""
+    more = "" if most == 0 else f"next{{0,{most}}}"
     return [
-        lambda v: f"{head} {markup(syntax.after_name, v)} arguments_{index}",
-        *_tagged_rules(index, schema, syntax),
+        f"rest: {markup(begin[len(syntax.trigger) :], vocabulary)} body {more} "
+        f"{markup(syntax.section_end, vocabulary)}",
+        f"body: ({names}) {markup(syntax.call_end, vocabulary)}",
+        f"next: {markup(syntax.separator + syntax.call_begin, vocabulary)} body",
     ]
 
 
-def _object_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    if parameters is None:
-        return {"type": "object", "properties": {}, "additionalProperties": False}
-    if parameters.get("type", "object") != "object":
-        raise SchemaError("", "type", "the arguments of a tool are an object")
-    return {**parameters, "type": "object"}
+def _plain(
+    syntax: ToolSyntax, vocabulary: Vocabulary, *, free_text: bool, answer: str | None
+) -> list[str]:
+    """The start of a reply that is text, then calls."""
+    (first,) = vocabulary.split(syntax.trigger)
+    head = f"<[{first}]>" if isinstance(first, int) else literal(first)
+    if answer is not None:
+        return [f"start: {head} rest | answer"]
+    if not free_text:
+        return [f"start: {head} rest"]
+    if syntax.stands_alone:
+        like_a_call = regex(f"(?:{syntax.call_like})(?s:.*)")
+        return [f"start: {head} rest | FREE", f"FREE: {ANY_TEXT} & ~{like_a_call}"]
+    # Even where the trigger is one token: who reads the reply sees characters.
+    free = f"FREE: {ANY_TEXT} & ~{holding(syntax.trigger)}"
+    if isinstance(first, int):
+        return [f"start: FREE {head} rest | FREE", free]
+    known = regex(f"(?s:.*){escaped(first)}")
+    return ["start: head rest | FREE", f"head[lazy]: {known}", free]
 
 
-_TAGGED_KEYWORDS = frozenset({"type", "properties", "required", "additionalProperties"})
+def _in_channels(
+    vocabulary: Vocabulary, *, has_calls: bool, free_text: bool, answer: str | None
+) -> list[str]:
+    """The start of a reply in Harmony's channels; the prompt has begun its first message."""
 
+    def written(text: str) -> str:
+        return markup(text, vocabulary)
 
-def _tagged_rules(index: int, schema: dict[str, Any], syntax: ToolSyntax) -> list[Any]:
-    definitions = schema["$defs"]
-    root = _followed(schema, definitions)
-    wrong = next((keyword for keyword in root if keyword not in _TAGGED_KEYWORDS), None)
-    if wrong is not None:
-        raise SchemaError("", wrong, "it cannot be enforced in this model's syntax of tool calls")
-    properties, required = root.get("properties", {}), root.get("required", [])
-    unknown = next((name for name in required if name not in properties), None)
-    if unknown is not None:
-        raise SchemaError("", "required", f"{unknown!r} is not among the properties")
-    items, rules = [], []
-    for number, (name, value) in enumerate(properties.items()):
-        rule = f"parameter_{index}_{number}"
-        items.append(f"{rule}{'' if name in required else '?'}")
-        rules += _parameter_rules(rule, name, value, schema, syntax)
-    return [f"arguments_{index}: {' '.join(items) if items else literal('')}", *rules]
-
-
-def _parameter_rules(
-    rule: str, name: str, value: Any, schema: dict[str, Any], syntax: ToolSyntax
-) -> list[Any]:
-    if re.fullmatch(r"[^\s<>=]+", name) is None:
-        raise SchemaError("/properties", None, f"the key {name!r} cannot be written in a tag")
-    definitions = schema["$defs"]
-
-    def head(vocabulary: Vocabulary) -> str:
-        begin = markup(f"{syntax.parameter_begin}{name}{syntax.after_key}", vocabulary)
-        return f"{rule}: {begin} {rule}_value"
-
-    return [head, *_value_rules(rule, name, _followed(value, definitions), value, schema, syntax)]
-
-
-def _value_rules(
-    rule: str, name: str, known: Any, value: Any, schema: dict[str, Any], syntax: ToolSyntax
-) -> list[Any]:
-    end = syntax.parameter_end
-    if not isinstance(known, dict) or known.get("type") != "string":
-        wrapped = {"allOf": [value], "$defs": schema["$defs"]}
-        return [lambda v: f"{rule}_value: {rule}_json {markup(end, v)}",
-                f"{rule}_json: {json_value(wrapped)}"]  # fmt: skip
-    texts = [known["const"]] if "const" in known else known.get("enum")
-    wrong = next((k for k in known if k not in ("type", "enum", "const")), None)
-    if wrong is not None:
-        pointer = f"/properties/{name}"
-        raise SchemaError(pointer, wrong, "it cannot be enforced in this model's tool calls")
-    if texts is not None:
-        options = " | ".join(literal(text) for text in texts if isinstance(text, str))
-        return [lambda v: f"{rule}_value: ({options}) {markup(end, v)}"]
-    return [f"{rule}_value[lazy]: {regex(f'(?s:.*){_escaped(end)}')}"]
-
-
-def _followed(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema behind references that stand alone."""
-    seen: set[str] = set()
-    while isinstance(schema, dict) and "$ref" in schema and set(schema) <= {"$ref", "$defs"}:
-        name = schema["$ref"].rpartition("/")[2]
-        if name in seen:
-            return schema
-        seen.add(name)
-        schema = definitions[name]
-    return schema
+    goals = ["called"] if has_calls else []
+    rules = [f"called: {written('<|channel|>')} rest"] if has_calls else []
+    if free_text or answer is not None:
+        said = "answer" if answer is not None else "FREE"
+        goals.append("final")
+        rules.append(f"final: {written('<|channel|>final<|message|>')} {said}")
+        rules += [] if answer is not None else [f"FREE: {ANY_TEXT} & ~{holding(*_MESSAGE_MARKS)}"]
+    # Commentary is shown as content, which a reply of calls alone does not have.
+    names = '("analysis" | "commentary")' if free_text else '"analysis"'
+    channel = f"{written('<|channel|>')} {names} {written('<|message|>')}"
+    return [
+        f"start: aside{{0,{_MAX_ASIDES}}} ({' | '.join(goals)})",
+        f"aside: {channel} aside_text {written('<|start|>assistant')}",
+        *text_rules("aside_text", ANY_TEXT, "<|end|>", vocabulary, guards=_MESSAGE_MARKS),
+        *rules,
+    ]

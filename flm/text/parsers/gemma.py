@@ -1,7 +1,7 @@
 """Gemma 4: ``<|tool_call>call:NAME{key:<|"|>text<|"|>,n:1}<tool_call|>`` for each call."""
 
 from flm.text.parsers.calls import CallParser
-from flm.text.parsers.relaxed import GEMMA, NAME, read_object
+from flm.text.parsers.relaxed import GEMMA, TOOL_NAME, read_object
 from flm.text.parsers.source import NoCallError, Steps
 
 
@@ -18,7 +18,7 @@ class GemmaParser(CallParser):
         yield from source.skip_space()
         yield from source.expect("call:")
         name = (yield from source.word("{\n")).strip()
-        if NAME.fullmatch(name) is None:
+        if TOOL_NAME.fullmatch(name) is None:
             raise NoCallError
         arguments = yield from read_object(source, GEMMA)
         yield from source.skip_space()

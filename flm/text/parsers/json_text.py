@@ -43,6 +43,11 @@ class JSONScanner:
                 return ScannedText("".join(out), index + 1)
         return ScannedText("".join(out), len(text))
 
+    @property
+    def is_in_string(self) -> bool:
+        """True when a string has begun and not ended."""
+        return self._state in (self._string, self._in_escape)
+
     # --- states: each takes a character and gives what to show for it, None for a fault ----------
 
     def _value(self, char: str) -> str | None:
@@ -138,6 +143,13 @@ class ScannedText:
     def __init__(self, shown: str, num_read: int) -> None:
         self.shown = shown
         self.num_read = num_read
+
+
+def ends_in_string(text: str) -> bool:
+    """True when ``text`` is a beginning of an object or array and breaks off in a string."""
+    scanner = JSONScanner()
+    scanner.feed(text)
+    return not (scanner.is_faulty or scanner.is_done) and scanner.is_in_string
 
 
 def read_string(source: Source) -> Steps[str]:

@@ -8,8 +8,8 @@ import json
 
 from flm.text.parsers.calls import CallParser
 from flm.text.parsers.mistral import read_list
-from flm.text.parsers.relaxed import NAME, PYTHON, read_value
-from flm.text.parsers.source import NoCallError, Steps
+from flm.text.parsers.relaxed import NAME, PYTHON, TOOL_NAME, read_object, read_value
+from flm.text.parsers.source import NoCallError, Source, Steps
 
 
 class PythonicParser(CallParser):
@@ -61,7 +61,7 @@ def read_calls(parser: CallParser, *, is_marked: bool) -> Steps[None]:
     yield from source.skip_space()
     while True:
         name = (yield from source.word("([]{}\"'\n")).strip()
-        if NAME.fullmatch(name) is None or not (is_marked or parser.is_known(name)):
+        if TOOL_NAME.fullmatch(name) is None or not (is_marked or parser.is_known(name)):
             raise NoCallError
         arguments = yield from _read_arguments(parser)
         yield from parser.whole_call(name, arguments)
@@ -80,14 +80,23 @@ def _read_arguments(parser: CallParser) -> Steps[str]:
     yield from source.skip_space()
     members: list[str] = []
     while not (yield from source.accept(")")):
-        key = (yield from source.word("=,()[]{}\"'")).strip()
-        if NAME.fullmatch(key) is None:
-            raise NoCallError
-        yield from source.expect("=")
-        value = yield from read_value(source, PYTHON)
-        members.append(f"{json.dumps(key)}: {value}")
+        members += yield from _read_member(source)
         yield from source.skip_space()
         if not (yield from source.looks_at(")")):
             yield from source.expect(",")
             yield from source.skip_space()
     return f"{{{', '.join(members)}}}"
+
+
+def _read_member(source: Source) -> Steps[list[str]]:
+    """``key=value``, or ``**`` and an object with any keys."""
+    if (yield from source.accept("**")):
+        yield from source.skip_space()
+        inner = (yield from read_object(source, PYTHON))[1:-1]
+        return [inner] if inner else []
+    key = (yield from source.word("=,()[]{}\"'")).strip()
+    if NAME.fullmatch(key) is None:
+        raise NoCallError
+    yield from source.expect("=")
+    value = yield from read_value(source, PYTHON)
+    return [f"{json.dumps(key)}: {value}"]

@@ -1,14 +1,17 @@
 """Qwen 3.5: ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>``.
 
 A value is text; what it stands for depends on the schema of the tool. It ends at the closing tag
-behind which the call goes on, so the same tag in the middle of a value does not end it.
+behind which the call goes on, so the same tag in the middle of a value does not end it, nor does
+one in a string inside of an object or array.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flm.text.parameter_types import named_types
 from flm.text.parsers.calls import CallParser
+from flm.text.parsers.json_text import ends_in_string
 from flm.text.parsers.source import NoCallError, Steps
 
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
@@ -50,34 +53,37 @@ class QwenXMLParser(CallParser):
         yield from source.expect(">")
         if not name:
             raise NoCallError
-        properties = _properties(self._schemas.get(name, {}))
+        schema = self._schemas.get(name, {})
+        properties = _properties(schema)
         members: list[str] = []
         yield from source.skip_space()
         while (yield from source.accept(_PARAMETER)):
             key = (yield from source.word(">\n")).strip()
             yield from source.expect(">")
-            text = yield from self._value()
-            value = as_json(_unwrapped(text), properties.get(key))
+            types = named_types(properties.get(key), schema)
+            text = yield from self._value(types)
+            value = as_json(_unwrapped(text), types)
             members.append(f"{json.dumps(key, ensure_ascii=False)}: {value}")
             yield from source.skip_space()
         yield from source.expect(_FUNCTION_END)
         yield from self.whole_call(name, f"{{{', '.join(members)}}}")
 
-    def _value(self) -> Steps[str]:
+    def _value(self, types: frozenset[str]) -> Steps[str]:
         source = self.source
+        is_json = bool(types) and "string" not in types
         parts: list[str] = []
         while True:
             parts.append((yield from source.until(_PARAMETER_END)))
             yield from source.expect(_PARAMETER_END)
-            if (yield from source.looks_past_space(_PARAMETER, _FUNCTION_END)):
+            is_end = yield from source.looks_past_space(_PARAMETER, _FUNCTION_END)
+            if is_end and not (is_json and ends_in_string("".join(parts))):
                 return "".join(parts)
             parts.append(_PARAMETER_END)
 
 
-def as_json(text: str, schema: Any) -> str:
-    """The JSON text of a value that was written as ``text``: a string where the schema wants one,
-    else the JSON that it is, else a string."""
-    types = _types(schema)
+def as_json(text: str, types: frozenset[str]) -> str:
+    """The JSON text of a value that was written as ``text``: a string where the schema names that
+    type, else the JSON that it is, else a string."""
     quoted = json.dumps(text, ensure_ascii=False)
     if "string" in types:
         return "null" if text == "null" and "null" in types else quoted
@@ -97,22 +103,6 @@ def _unwrapped(text: str) -> str:
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
-
-
-def _types(schema: Any) -> frozenset[str]:
-    """The types that a schema names, as far as that is plain."""
-    if not isinstance(schema, Mapping):
-        return frozenset()
-    named = schema.get("type")
-    types = {named} if isinstance(named, str) else set(named) if isinstance(named, list) else set()
-    for keyword in ("anyOf", "oneOf"):
-        options = schema.get(keyword)
-        for option in options if isinstance(options, list) else ():
-            types |= _types(option)
-    choices = schema.get("enum")
-    if not types and isinstance(choices, list):
-        types |= {"string" for choice in choices if isinstance(choice, str)}
-    return frozenset(item for item in types if isinstance(item, str))
 
 
 def _refuse(word: str) -> None:

@@ -16,6 +16,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\
 _CODES = {"x": 2, "u": 4, "U": 8}
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9_]*)?\.?[0-9_]*(?:[eE][+-]?[0-9]+)?", re.ASCII)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

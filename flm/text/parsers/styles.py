@@ -8,6 +8,7 @@ from flm.text.parsers.base import Parser
 from flm.text.parsers.chain import ChainedParser
 from flm.text.parsers.continued import ContinuedThinkParser
 from flm.text.parsers.dialects import ToolDialect, detect_tool_dialect, tool_parser
+from flm.text.parsers.only_calls import OnlyCallsParser
 from flm.text.parsers.plain import HeldSpaceParser, PlainParser
 from flm.text.parsers.think import ThinkParser
 
@@ -57,13 +58,15 @@ class ReplyShape:
 
     ``prompt`` is the rendered text (None for a raw continuation, whose text is given back as it
     is). ``tools`` are those that may be called. ``continues``: the reply goes on in the middle of
-    a message. ``may_reason``: thinking is not switched off.
+    a message. ``may_reason``: thinking is not switched off. ``only_calls``: a call is forced, so
+    the answer is calls and nothing else.
     """
 
     prompt: str | None
     tools: Sequence[Mapping[str, Any]] = ()
     continues: bool = False
     may_reason: bool = True
+    only_calls: bool = False
 
 
 def detect_reasoning(template_source: str) -> ReasoningStyle | None:
@@ -85,7 +88,7 @@ def make_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
     if reply.prompt is None:
         return PlainParser()
     if style.has_channels:
-        return tool_parser("harmony", reply.tools)
+        return _calls_parser(style, reply)
     outer = _reasoning_parser(style.reasoning, reply)
     inner = _answer_parser(style, reply)
     if outer is None:
@@ -113,5 +116,10 @@ def _reasoning_parser(style: ReasoningStyle | None, reply: ReplyShape) -> Parser
 
 def _answer_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
     if reply.tools:
-        return tool_parser(style.tools, reply.tools)
+        return _calls_parser(style, reply)
     return HeldSpaceParser() if reply.continues else PlainParser()
+
+
+def _calls_parser(style: OutputStyle, reply: ReplyShape) -> Parser:
+    parser = tool_parser("harmony" if style.has_channels else style.tools, reply.tools)
+    return OnlyCallsParser(parser) if reply.only_calls else parser

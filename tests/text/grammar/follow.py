@@ -4,15 +4,17 @@ import random
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from flm.text.grammar import CompiledGrammar, GrammarMatcher
+from flm.text.grammar import Closing, CompiledGrammar, GrammarMatcher
 from flm.text.tokenizer import Tokenizer
 
 PADDING = 40
 """Logits beyond the vocabulary, as models have them."""
 
 
-def new_matcher(grammar: CompiledGrammar, tokenizer: Tokenizer) -> GrammarMatcher:
-    return grammar.matcher(vocab_size=tokenizer.vocab_size + PADDING)
+def new_matcher(
+    grammar: CompiledGrammar, tokenizer: Tokenizer, closing: Closing | None = None
+) -> GrammarMatcher:
+    return grammar.matcher(vocab_size=tokenizer.vocab_size + PADDING, closing=closing)
 
 
 def allowed_ids(matcher: GrammarMatcher) -> list[int]:
@@ -71,24 +73,44 @@ def cut_at_random(tokenizer: Tokenizer, text: str, chance: random.Random) -> lis
 def written_at_random(
     grammar: CompiledGrammar, tokenizer: Tokenizer, chance: random.Random, max_tokens: int = 300
 ) -> str | None:
-    """A text by random choice among what the masks allow; None when it does not end in time.
+    """A text by random choice among what the masks allow; None when it does not end in time."""
+    ids = ids_at_random(grammar, tokenizer, chance, max_tokens)
+    return None if ids is None else tokenizer.decode(ids)
 
-    Closing characters are preferred, so that most texts end.
-    """
-    matcher = new_matcher(grammar, tokenizer)
+
+def ids_at_random(
+    grammar: CompiledGrammar,
+    tokenizer: Tokenizer,
+    chance: random.Random,
+    max_tokens: int = 300,
+    endings: Sequence[str] = (),
+    closing: Closing | None = None,
+) -> list[int] | None:
+    """The tokens of such a text. What closes something is preferred, so that most texts end:
+    closing characters, control tokens, and as far as they go the texts ``endings``."""
+    matcher = new_matcher(grammar, tokenizer, closing)
     token_ids: list[int] = []
     while len(token_ids) < max_tokens:
-        if matcher.is_complete and chance.random() < 0.5:
-            return tokenizer.decode(token_ids)
+        if matcher.is_complete and closing is None and chance.random() < 0.5:
+            return token_ids
+        if endings and chance.random() < 0.2:
+            for token_id in byte_ids(tokenizer, chance.choice(endings)):
+                if not takes(matcher, [token_id]):
+                    break
+                token_ids.append(token_id)
         allowed = allowed_ids(matcher)
         assert allowed, tokenizer.decode(token_ids)
         token_ids.append(_choice(tokenizer, allowed, chance))
         if token_ids[-1] in tokenizer.eos_ids:
-            return tokenizer.decode(token_ids)
+            return token_ids[:-1]
         matcher.accept(token_ids[-1])
     return None
 
 
 def _choice(tokenizer: Tokenizer, allowed: Sequence[int], chance: random.Random) -> int:
-    closers = [i for i in allowed if tokenizer.token_bytes(i) in (b'"', b"]", b"}")]
+    closers = [
+        token_id
+        for token_id in allowed
+        if tokenizer.token_bytes(token_id) in (b'"', b"]", b"}") or tokenizer.is_control(token_id)
+    ]
     return chance.choice(closers if closers and chance.random() < 0.4 else allowed)

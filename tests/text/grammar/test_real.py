@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flm.text.grammar import HERMES, GrammarCompiler, Sandbox, ToolSignature, vocabulary_of
+from flm.text.grammar import GrammarCompiler, Sandbox, ToolSignature, vocabulary_of
+from flm.text.grammar.syntax import HERMES
 from flm.text.tokenizer import Tokenizer
 from tests.text.grammar.follow import new_matcher, takes, written_at_random
 
@@ -57,7 +58,7 @@ def test_a_tool_call_in_the_models_own_tokens(
     compiler: GrammarCompiler, smollm2: Tokenizer
 ) -> None:
     tool = ToolSignature("look", {"properties": {"q": {"type": "string"}}}, "tools[0]")
-    grammar = compiler.compile_tool_calls([tool], syntax=HERMES, free_text_before=True)
+    grammar = compiler.compile_tool_calls([tool], syntax=HERMES, free_text=True)
     call = '<tool_call>\n{"name": "look", "arguments": {"q": "a"}}\n</tool_call>'
     for text in (call, f"Let me look. {call}"):
         matcher = new_matcher(grammar, smollm2)

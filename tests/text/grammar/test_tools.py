@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flm.errors import InvalidRequestError
-from flm.text.grammar import (
-    HERMES,
-    LLAMA3_JSON,
-    MISTRAL,
-    QWEN3_5,
-    CompiledGrammar,
-    GrammarCompiler,
-    ToolSignature,
-    ToolSyntax,
-)
+from flm.text.grammar import CompiledGrammar, GrammarCompiler, ToolSignature, ToolSyntax
+from flm.text.grammar.syntax import HERMES, LLAMA3_JSON, MISTRAL, QWEN3_5
 from flm.text.tokenizer import Tokenizer
 from tests.text.grammar.follow import accepts, cut_at_random, new_matcher, takes
 
@@ -73,26 +65,42 @@ def test_hermes_calls(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
         assert not accepts(grammar, tokenizer, wrong)
 
 
-@pytest.mark.parametrize(("at_least", "at_most"), [(0, 1), (1, 1), (2, 3), (1, None), (0, None)])
+@pytest.mark.parametrize("at_most", [1, 3, None])
 def test_the_number_of_calls(
-    compiler: GrammarCompiler, tokenizer: Tokenizer, at_least: int, at_most: int | None
+    compiler: GrammarCompiler, tokenizer: Tokenizer, at_most: int | None
 ) -> None:
-    grammar = compiled(compiler, HERMES, at_least=at_least, at_most=at_most)
+    forced = compiled(compiler, HERMES, at_most=at_most)
+    free = compiled(compiler, HERMES, at_most=at_most, free_text=True)
     for number in range(6):
-        is_right = at_least <= number <= (number if at_most is None else at_most)
-        assert accepts(grammar, tokenizer, "\n".join([CLOCK] * number)) == is_right
+        text = "\n".join([CLOCK] * number)
+        is_few = at_most is None or number <= at_most
+        assert accepts(forced, tokenizer, text) == (number > 0 and is_few)
+        assert accepts(free, tokenizer, text) == is_few
 
 
 def test_free_text_may_come_first(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
-    forced = compiled(compiler, HERMES, free_text_before=True)
-    assert accepts(forced, tokenizer, f"Let me see.\n{PARIS}")
-    assert accepts(forced, tokenizer, PARIS)
-    assert not accepts(forced, tokenizer, "Let me see.")
-    free = compiled(compiler, HERMES, at_least=0, free_text_before=True)
+    free = compiled(compiler, HERMES, free_text=True)
+    assert accepts(free, tokenizer, f"Let me see.\n{PARIS}")
     assert accepts(free, tokenizer, "No tool < tool_call> is needed.")
     assert accepts(free, tokenizer, f"Hm <tool {PARIS}\n{CLOCK}")
     assert not accepts(free, tokenizer, "<tool_call>")
     assert not accepts(free, tokenizer, "I write <tool_call>x</tool_call>")
+
+
+def test_an_answer_may_stand_in_the_place_of_calls(
+    compiler: GrammarCompiler, tokenizer: Tokenizer
+) -> None:
+    for answer, right in (
+        (("json", {"type": "integer"}), "5"),
+        (("json", None), "{}"),
+        (("regex", "a+"), "aaa"),
+        (("choice", ("yes", "no")), "no"),
+    ):
+        grammar = compiled(compiler, HERMES, answer=answer)
+        assert accepts(grammar, tokenizer, right)
+        assert accepts(grammar, tokenizer, PARIS)
+        assert not accepts(grammar, tokenizer, "Hm")
+        assert not accepts(grammar, tokenizer, f"{right} {PARIS}")
 
 
 def test_llama_calls(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
@@ -107,8 +115,8 @@ def test_mistral_calls_begin_with_a_control_token(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:
     body = '[{"name": "now", "arguments": {}}, {"name": "now", "arguments": {}}]'
-    for free_text_before in (False, True):
-        grammar = compiled(compiler, MISTRAL, at_most=2, free_text_before=free_text_before)
+    for free_text in (False, True):
+        grammar = compiled(compiler, MISTRAL, at_most=2, free_text=free_text)
         matcher = new_matcher(grammar, tokenizer)
         assert takes(matcher, tokenizer.encode(f"[TOOL_CALLS]{body}", control=True))
         assert matcher.is_complete
@@ -142,7 +150,7 @@ def test_tagged_calls(compiler: GrammarCompiler, tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}},
+        {"type": "object", "properties": {"a": {"type": ["string", "integer"], "enum": [1]}}},
         {"type": "object", "properties": {"a b": {"type": "string"}}},
         {"type": "object", "minProperties": 1},
         {"type": "object", "required": ["a"]},

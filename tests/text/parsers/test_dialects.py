@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flm.text.parsers import TOOL_DIALECTS, ToolDialect, detect_tool_dialect
-from tests.text.parsers.reading import Read, arguments, calls, check_cuts, cuts, said
+from flm.text.parsers import TOOL_DIALECTS, ToolDialect, detect_tool_dialect, tool_parser
+from tests.text.parsers.reading import Read, arguments, calls, check_cuts, cuts, read, said, tool
 from tests.text.parsers.writing import (
     FORMS,
     JSON_FORMS,
@@ -374,3 +374,27 @@ def test_the_template_shows_the_dialect(source: str, dialect: ToolDialect) -> No
 def test_gemma_numbers_and_words_stay_as_written(values: dict[str, Any]) -> None:
     plain = {f"k{i}": v for i, v in enumerate(values.values()) if isinstance(v, int | float | bool)}
     assert check_cuts("gemma4", gemma4([("now", plain)])).values == [("now", plain)]
+
+
+@pytest.mark.parametrize("dialect", ["pythonic", "lfm2"])
+def test_keys_that_are_no_names_of_python(dialect: ToolDialect) -> None:
+    for written, expected in (
+        ('now(**{"a b": 1, "c": [true]})', {"a b": 1, "c": [True]}),
+        ('now(x=1, **{"é": {}})', {"x": 1, "é": {}}),
+        ("now(**{})", {}),
+    ):
+        text = f"[{written}]"
+        whole = text if dialect == "pythonic" else f"<|tool_call_start|>{text}<|tool_call_end|>"
+        assert check_cuts(dialect, whole).values == [("now", expected)]
+
+
+@pytest.mark.parametrize("dialect", ["pythonic", "lfm2", "gemma4"])
+def test_names_that_begin_with_a_digit(dialect: ToolDialect) -> None:
+    calls: Calls = [("3d-view", {"a": 1})]
+    assert read(tool_parser(dialect, [tool("3d-view")]), FORMS[dialect][1](calls)).values == calls
+
+
+def test_tags_in_a_string_of_an_object_end_nothing() -> None:
+    for text in ("</parameter>\n</function>", '\\"</parameter><parameter=x>', "</parameter>"):
+        calls: Calls = [("note", {"tags": [text], "meta": {text: [text]}})]
+        assert check_cuts("qwen3.5", qwen_xml(calls)).values == calls

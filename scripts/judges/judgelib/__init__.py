@@ -1,0 +1,1 @@
+"""What the judges share (``checks``), and what runs them all: ``environment`` and ``run``."""
