@@ -81,12 +81,15 @@ def rounding_twin(path: Path) -> Llama:
         yield model.head
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        is_head = weight.shape[0] == files.config.vocab_size
         y = torch.from_numpy(rounded(x.numpy()))
-        if is_head:  # the rest of the rounding is added
+        if any(weight is linear.weight for linear in fine):  # the rest of the rounding is added
             y = y + torch.from_numpy(rounded((x - y).numpy()))
         return torch.nn.functional.linear(y, weight, bias)
 
+    fine: list[Any] = [model.head]
+    for layer in model.layers:
+        assert isinstance(layer.attention, LlamaAttention)
+        fine += [layer.attention.query, layer.attention.key, layer.attention.value]
     for linear in products():
         weight = torch.from_numpy(quantised(linear.weight.numpy(), Memory()).dequantised())
         object.__setattr__(linear, "weight", weight)

@@ -88,9 +88,11 @@ class Forward {
     qkv_ = carve<float>(at, rows * qkv_size_);
     wide_ = carve<float>(at, rows * (m_.inner > query_size_ ? m_.inner : query_size_));
     hidden_in_ = rows_of(at, rows * copies_, m_.hidden);
+    // Queries, keys, values and logits feel rounding the most: the inputs of their products are rounded
+    // twice, the second time what the first took away.
+    attention_in_ = rows_of(at, rows * copies_ * 2, m_.hidden);
     query_in_ = rows_of(at, rows * copies_, query_size_);
     inner_in_ = rows_of(at, rows * copies_, m_.inner);
-    // Logits feel rounding the most: their rows are quantised twice, the second time the rest.
     logits_in_ = rows_of(at, (size_t)b_.num_logits * 2, m_.hidden);
     partials_ = carve<Partial>(at, (size_t)num_partials_ * group_);
     partial_o_ = carve<float>(at, (size_t)num_partials_ * group_ * m_.head_dim);
@@ -157,29 +159,30 @@ class Forward {
     for (int i = 0; i < size; i += LANES) store(out + i, load(x + i) * scale * load(weight + i));
   }
 
-  // make(rows, row) for every row of a product's input; gives the rows that this member reads.
+  // make(rows, row) for every row of a product's input, which takes `per_row` quantised rows; gives
+  // those that this member reads.
   template <typename Make>
-  Rows input(const Rows& rows, int me, Team& team, Make make) {
+  Rows input(const Rows& rows, int per_row, int me, Team& team, Make make) {
     FLM_TIMED(INPUTS);
     if (copies_ == 1) {
       each(b_.num_rows, me, team, [&](int row) { make(rows, row); });
       return rows;
     }
-    Rows own = rows.from((size_t)me * b_.num_rows);
+    Rows own = rows.from((size_t)me * b_.num_rows * per_row);
     for (int row = 0; row < b_.num_rows; row++) make(own, row);
     return own;
   }
 
-  Rows normed_input(const float* weight, int me, Team& team) {
+  Rows normed_input(const Rows& to, int per_row, const float* weight, int me, Team& team) {
     std::vector<float> normed(m_.hidden);
-    return input(hidden_in_, me, team, [&](const Rows& rows, int row) {
+    return input(to, per_row, me, team, [&](const Rows& rows, int row) {
       norm(x_ + (size_t)row * m_.hidden, weight, m_.hidden, normed.data());
-      quantise_row(normed.data(), m_.hidden, rows, row);
+      quantise_row(normed.data(), m_.hidden, rows, row * per_row, per_row == 2);
     });
   }
 
   Rows wide_input(const Rows& to, int size, int me, Team& team) {
-    return input(to, me, team, [&](const Rows& rows, int row) {
+    return input(to, 1, me, team, [&](const Rows& rows, int row) {
       quantise_row(wide_ + (size_t)row * size, size, rows, row);
     });
   }
@@ -190,8 +193,20 @@ class Forward {
     if (first < last) multiply(matrix, in, b_.num_rows, first, last, done);
   }
 
+  // The product of an input with two quantised rows for each: done(panel, row, sums, is_second).
+  template <typename Done>
+  static void fine_product(const Matrix& matrix, const Rows& in, int num_rows, int first, int last,
+                           Done done) {
+    if (first >= last) return;
+    multiply(matrix, in, num_rows * 2, first, last, [&](int panel, int row, vf sums) {
+      // The bias was added to both.
+      if (row % 2 == 1 && matrix.bias != nullptr) sums -= load(matrix.bias + panel * LANES);
+      done(panel, row / 2, sums, row % 2 == 1);
+    });
+  }
+
   void attention(const Layer& layer, int me, Team& team) {
-    Rows in = normed_input(layer.attention_norm, me, team);
+    Rows in = normed_input(attention_in_, 2, layer.attention_norm, me, team);
     const Matrix* parts[3] = {&layer.query, &layer.key, &layer.value};
     const int offsets[3] = {0, query_size_, query_size_ + kv_size_};
     const int total = parts[0]->num_panels() + parts[1]->num_panels() + parts[2]->num_panels();
@@ -200,9 +215,11 @@ class Forward {
       int count = parts[i]->num_panels();
       int first = share.first - base < 0 ? 0 : share.first - base;
       int last = share.last - base > count ? count : share.last - base;
-      product(*parts[i], in, first, last, [&](int panel, int row, vf sums) {
-        store(qkv_ + (size_t)row * qkv_size_ + offsets[i] + panel * LANES, sums);
-      });
+      fine_product(*parts[i], in, b_.num_rows, first, last,
+                   [&](int panel, int row, vf sums, bool is_second) {
+                     float* to = qkv_ + (size_t)row * qkv_size_ + offsets[i] + panel * LANES;
+                     store(to, is_second ? load(to) + sums : sums);
+                   });
     }
     team.barrier();
     attend_all(layer, me, team);
@@ -357,7 +374,7 @@ class Forward {
   }
 
   void mlp(const Layer& layer, int me, Team& team) {
-    Rows in = normed_input(layer.mlp_norm, me, team);
+    Rows in = normed_input(hidden_in_, 1, layer.mlp_norm, me, team);
     Share share(layer.gate.num_panels(), me, team.size());
     product(layer.gate, in, share.first, share.last, [&](int panel, int row, vf sums) {
       store(wide_ + (size_t)row * m_.inner + panel * LANES, vsilu(sums));
@@ -379,12 +396,13 @@ class Forward {
       quantise_row(normed.data(), m_.hidden, logits_in_, i * 2, true);
     });
     Share share(m_.head.num_panels(), me, team.size());
-    multiply(m_.head, logits_in_, b_.num_logits * 2, share.first, share.last,
-             [&](int panel, int row, vf sums) {
-               float* to = b_.logits + (size_t)(row / 2) * m_.vocab + panel * LANES;
-               int count = m_.vocab - panel * LANES < LANES ? m_.vocab - panel * LANES : LANES;
-               for (int i = 0; i < count; i++) to[i] = row % 2 == 0 ? sums[i] : to[i] + sums[i];
-             });
+    fine_product(m_.head, logits_in_, b_.num_logits, share.first, share.last,
+                 [&](int panel, int row, vf sums, bool is_second) {
+                   float* to = b_.logits + (size_t)row * m_.vocab + panel * LANES;
+                   int left = m_.vocab - panel * LANES;
+                   for (int i = 0; i < (left < LANES ? left : LANES); i++)
+                     to[i] = is_second ? to[i] + sums[i] : sums[i];
+                 });
   }
 
   const Model& m_;
@@ -394,7 +412,7 @@ class Forward {
   std::vector<Run> runs_;
   std::vector<Item> items_;
   float *x_, *qkv_, *wide_, *partial_o_;
-  Rows hidden_in_, query_in_, inner_in_, logits_in_;
+  Rows attention_in_, hidden_in_, query_in_, inner_in_, logits_in_;
   Partial* partials_;
 };
 
