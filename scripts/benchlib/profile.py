@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +91,20 @@ def decode_steps(model: Loaded, start: int, num_steps: int) -> None:
         model.decode(1, position)
 
 
+def median_wait(times: Sequence[float]) -> float:
+    """Between neighbouring times. A median, as other work on the machine makes a few waits long."""
+    return statistics.median(after - before for before, after in pairwise(times))
+
+
+def forward_step_s(model: Loaded, start: int, num_steps: int) -> float:
+    """Seconds of a decode step's forward."""
+    times = [time.perf_counter()]
+    for position in range(start, start + num_steps):
+        model.decode(1, position)
+        times.append(time.perf_counter())
+    return median_wait(times)
+
+
 def engine_step_s(model: Loaded, prompt_len: int, num_steps: int) -> float:
     """Seconds of a decode step of the engine: plan, forward, sample, settle."""
     limits = EngineConfig(block_size=BLOCK_SIZE, num_blocks=model.num_blocks, log_prefill=False)
@@ -101,7 +116,7 @@ def engine_step_s(model: Loaded, prompt_len: int, num_steps: int) -> float:
     while engine.has_work:
         events = engine.step()
         times += [time.perf_counter() for event in events if isinstance(event, TokenOut)]
-    return (times[-1] - times[0]) / (len(times) - 1)
+    return median_wait(times)
 
 
 def http_token_s(model: str, threads: int, prompt_len: int, num_steps: int) -> float:
@@ -112,8 +127,7 @@ def http_token_s(model: str, threads: int, prompt_len: int, num_steps: int) -> f
         times = []
         for _ in range(REPEATS + 1):
             text = [{"role": "user", "content": prompts.text(prompt_len)}]
-            reply = target.generate(text, num_steps + 1)
-            times.append(1 / reply.decode_tps)
+            times.append(median_wait(target.generate(text, num_steps + 1).times))
     return statistics.median(times[1:])
 
 
@@ -138,9 +152,7 @@ def main(arguments: Sequence[str]) -> None:
     decode = shares(inside, lambda: decode_steps(timed, asked.context, asked.steps), asked.steps)
     plain = load(path, config, room)
     plain.read(range(1, asked.context + 1))
-    began = time.perf_counter()
-    decode_steps(plain, asked.context, asked.steps)
-    forward_s = (time.perf_counter() - began) / asked.steps
+    forward_s = forward_step_s(plain, asked.context, asked.steps)
     engine_s = engine_step_s(plain, asked.context, asked.steps)
     name = DEFAULT_MODEL if asked.model is None else asked.model
     http_s = http_token_s(name, asked.threads, asked.context, asked.steps)

@@ -95,6 +95,8 @@ def test_clocks_cover_the_forward_and_change_no_bit(model: Path) -> None:
 def test_a_step_of_the_engine_has_a_time(model: Path) -> None:
     plain = load(model, ServeConfig(threads=1), 128)
     assert profile.engine_step_s(plain, 20, 10) > 0
+    assert profile.forward_step_s(plain, 20, 10) > 0
+    assert profile.median_wait([1.0, 2.0, 9.0, 10.0]) == 1.0
 
 
 # --- sampler and sweep -------------------------------------------------------------------------
