@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
 from flm.router.call import StreamReader
@@ -127,11 +128,12 @@ class AsyncLMRouter(BaseRouter):
         end: StreamEvent | None = None
         try:
             with translated(prepared.call):
-                async for event in _read(reply, reader):
-                    if isinstance(event, StreamEnd):
-                        end = event
-                        break
-                    yield event
+                async with aclosing(_read(reply, reader)) as events:
+                    async for event in events:
+                        if isinstance(event, StreamEnd):
+                            end = event
+                            break
+                        yield event
         finally:
             await reply.aclose()
         # The connection is closed before the caller learns of the end.
@@ -167,7 +169,9 @@ class AsyncLMRouter(BaseRouter):
             attempt += 1
 
 
-async def _read(reply: "httpx.Response", reader: StreamReader) -> AsyncIterator[StreamEvent]:
+async def _read(
+    reply: "httpx.Response", reader: StreamReader
+) -> "AsyncGenerator[StreamEvent, None]":
     if is_plain_json(reply):
         for event in reader.whole(await reply.aread()):
             yield event

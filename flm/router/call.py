@@ -95,10 +95,11 @@ class Call:
         details = data.get("error") if isinstance(data, Mapping) else None
         param = details.get("param") if isinstance(details, Mapping) else None
         is_refusal = self.provider.keeps_records and error.provider_code == "refused"
-        if is_refusal and isinstance(param, str):
+        if isinstance(details, Mapping) and is_refusal and isinstance(param, str):
             feature = self.provider.setting_of(param)
             return UnsupportedFeatureError(
-                f"{feature} was refused by {self.provider.name}: {error.message}",
+                f"{feature} was refused by {self.provider.name}: {details.get('message')} Leave it "
+                "out, or use adaptations='note'.",
                 feature=feature,
                 provider=self.provider.name,
                 status=status,
