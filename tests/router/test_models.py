@@ -15,6 +15,7 @@ HI = Message.user("hi")
         ("openai:gpt-5", Config(temperature=0.5), "dropped"),
         ("openai:gpt-5", Config(temperature=1.0), "satisfied"),
         ("openai:o3-mini", Config(top_p=0.5), "dropped"),
+        ("openai:organisation/o3-mini", Config(top_p=0.5), "dropped"),
         ("openai-chat:o1", Config(logprobs=1), "dropped"),
         ("openai-chat:o3", Config(stop="x"), "client_side"),
         ("openai:gpt-5-chat-latest", Config(temperature=0.5), None),
@@ -60,3 +61,13 @@ def test_a_whole_dropped_reasoning_names_what_was_asked() -> None:
     )
     record = call_of(request).records[0]
     assert (record.field, record.asked) == ("config.reasoning", {"effort": "low"})
+
+
+def test_a_budget_beats_a_level() -> None:
+    request = Request(
+        model="gemini:gemini-3-pro",
+        messages=[HI],
+        config=Config(reasoning=Reasoning(effort="low", thinking_budget=500)),
+    )
+    thinking = call_of(request).body["generationConfig"]["thinkingConfig"]
+    assert thinking == {"thinkingBudget": 500}

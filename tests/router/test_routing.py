@@ -201,3 +201,9 @@ def test_another_provider_is_a_few_lines() -> None:
     assert transport.requests[0].headers["authorization"] == "Bearer k"
     assert router.resolve("lab:m").declared
     assert not router.resolve("flm:m").declared
+
+
+def test_a_declared_name_may_have_an_underscore() -> None:
+    lab = chat_provider("my_lab", "http://lab/v1", keyless=True)
+    router = LMRouter(RouterConfig(providers=(lab,), env={}))
+    assert router.resolve("my_lab:m").provider == "my_lab"

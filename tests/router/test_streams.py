@@ -102,6 +102,31 @@ def test_leaving_early_closes_the_connection() -> None:
     assert caught.value.partial.finish_reason == "error"
 
 
+def test_leaving_early_asynchronously_closes_it_too() -> None:
+    async def leave() -> Scripted:
+        transport = Scripted(streamed(*EVENTS["flm:m"]))
+        async with AsyncLMRouter(RouterConfig(env={}, transport=transport)) as router:
+            async with router.stream(asking("flm:m")) as stream:
+                await anext(stream)
+            assert transport.streams[0].is_closed
+            with pytest.raises(StreamAssemblyError):
+                await stream.response()
+            await router.stream(asking("flm:m")).response()
+        return transport
+
+    transport = asyncio.run(leave())
+    assert [stream.is_closed for stream in transport.streams] == [True, True]
+    assert transport.streams[0].num_read == 1
+
+
+def test_only_the_first_of_several_answers_is_read() -> None:
+    events = chat_events("a")
+    other = {"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "length"}]}
+    router = router_of(Scripted(streamed(*events[:2], other, *events[2:])))
+    response = router.stream(asking("flm:m")).response
+    assert (response.text, response.finish_reason) == ("a", "stop")
+
+
 def test_text_is_the_text_alone() -> None:
     router = router_of(Scripted(streamed(*EVENTS["flm:m"])))
     assert list(router.stream(asking("flm:m")).text()) == list(TEXTS)
