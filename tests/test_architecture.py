@@ -53,11 +53,17 @@ DOORS = Doors(
         "service": ("text", "engine.protocol"),
         "server": ("service",),
         "bench": (),
+        "router": (),
         "wiring": (ANY,),
         "cli": (ANY,),
         "__main__": (ANY,),
     },
-    private={"wiring": ("cli", "__main__"), "bench": ("cli",), "cli": ("__main__",)},
+    private={
+        "wiring": ("cli", "__main__"),
+        "cli": ("__main__",),
+        "router": ("cli",),
+        "bench": ("cli",),
+    },
     guarded={"torch": TORCH_ROOMS, "safetensors.torch": TORCH_ROOMS, "transformers": TORCH_ROOMS},
 )
 
@@ -99,6 +105,14 @@ def test_the_road_to_the_engine_is_free_of_torch(flm: dict[str, Module], room: s
     names = [name for name in flm if name == f"flm.{room}" or name.startswith(f"flm.{room}.")]
     assert names
     complain([f"{name} brings torch in" for name in names if "torch" in reachable(flm, name)])
+
+
+def test_the_router_is_an_island(flm: dict[str, Module]) -> None:
+    modules = [module for name, module in flm.items() if name.startswith("flm.router")]
+    assert len(modules) > 20
+    ours = {found.target for module in modules for found in module.imports}
+    own = ("flm.router.", "flm.adaptation.")
+    complain([name for name in ours if name.startswith("flm") and not name.startswith(own)])
 
 
 def test_no_import_cycle(flm: dict[str, Module]) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flm.cli.ask import ask, plan
 from flm.cli.bench import bench
 from flm.cli.check import check
 from flm.cli.listing import list_models
@@ -67,6 +68,8 @@ def _root(
 
 app.command("serve")(serve)
 app.command("run")(run)
+app.command("ask")(ask)
+app.command("plan")(plan)
 app.command("list")(list_models)
 app.command("pull")(pull)
 app.command("remove")(remove)

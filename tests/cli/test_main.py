@@ -33,7 +33,8 @@ def test_light_commands_import_nothing_heavy(command):
 
 def test_help_lists_every_command():
     out = invoke("--help").out
-    for name in ("serve", "run", "list", "pull", "remove", "check", "validate", "port", "version"):
+    names = ("serve", "run", "ask", "plan", "list", "pull", "remove", "check", "validate", "port")
+    for name in (*names, "version"):
         assert re.search(rf"^  {name} ", out, re.MULTILINE)
 
 
