@@ -69,7 +69,8 @@ class Memory:
 
 
 def _piece(size: int) -> npt.NDArray[np.uint8]:
-    pages = mmap.mmap(-1, size)
+    # Private: shared memory has no huge pages on most systems.
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             pages.madvise(mmap.MADV_HUGEPAGE)

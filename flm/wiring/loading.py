@@ -29,6 +29,7 @@ from flm.text.template import ChatTemplate
 from flm.text.thinking import probe_thinking, reads_effort
 from flm.text.tokenizer import Tokenizer
 from flm.types import SamplingParams, Settings, ThinkMode
+from flm.wiring.memory import give_memory_back
 from flm.wiring.numerics import (
     BLOCK_SIZE,
     Numerics,
@@ -38,6 +39,8 @@ from flm.wiring.numerics import (
 )
 
 OWNER = "flm"
+SLICE = 512
+NATIVE_SLICE = 256
 QUEUED_POOLS = 4
 """Unless told otherwise, as many prompt tokens may wait as would fill the KV pool so many times."""
 
@@ -155,6 +158,7 @@ def load(opened: Opened, sandbox: Sandbox) -> LoadedModel:
         exact=numerics.is_exact,
         vocab_size=opened.files.config.vocab_size,
     )
+    give_memory_back()
     return LoadedModel(
         info=info,
         tokenizer=tokenizer,
@@ -209,6 +213,8 @@ def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -
         max_waiting_tokens=(
             QUEUED_POOLS * num_blocks * BLOCK_SIZE if config.q_tokens is None else config.q_tokens
         ),
+        # Here a short slice costs no more a token than a long one, and a shorter pause.
+        slice_len=SLICE if numerics.kernels is None else NATIVE_SLICE,
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
         speculates=is_speculating,

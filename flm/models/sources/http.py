@@ -5,11 +5,13 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from flm.errors import DownloadError
 from flm.models.sources.base import Progress
+
+if TYPE_CHECKING:
+    import httpx
 
 MAX_ATTEMPTS = 5
 FIRST_WAIT_S = 0.5
@@ -42,7 +44,7 @@ class _InterruptedError(Exception):
 class Downloader:
     """Fetches files with one HTTP client, waiting longer after each failed attempt."""
 
-    def __init__(self, client: httpx.Client, progress: Progress) -> None:
+    def __init__(self, client: "httpx.Client", progress: Progress) -> None:
         self._client = client
         self._progress = progress
 
@@ -79,15 +81,19 @@ class Downloader:
         headers = {"Accept-Encoding": "identity"}
         if start > 0:
             headers["Range"] = f"bytes={start}-"
+        from httpx import TransportError
+
         try:
             with self._client.stream("GET", file.url, headers=headers) as response:
                 self._receive(response, file, part, start)
-        except httpx.TransportError as error:
+        except TransportError as error:
             raise _InterruptedError(str(error) or type(error).__name__) from error
         if _size(part) < file.size:
             raise _InterruptedError(f"the server sent {_size(part)} of {file.size} bytes")
 
-    def _receive(self, response: httpx.Response, file: RemoteFile, part: Path, start: int) -> None:
+    def _receive(
+        self, response: "httpx.Response", file: RemoteFile, part: Path, start: int
+    ) -> None:
         _raise_for_status(response, file)
         resumes = response.status_code == 206 and _range_start(response) == start
         if response.status_code == 416 or (response.status_code == 206 and not resumes):
@@ -113,14 +119,14 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _range_start(response: httpx.Response) -> int | None:
+def _range_start(response: "httpx.Response") -> int | None:
     """Where the bytes of a 206 begin; None when it does not say or they are encoded."""
     match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
     is_plain = response.headers.get("Content-Encoding", "identity") == "identity"
     return int(match[1]) if match is not None and is_plain else None
 
 
-def _raise_for_status(response: httpx.Response, file: RemoteFile) -> None:
+def _raise_for_status(response: "httpx.Response", file: RemoteFile) -> None:
     status = response.status_code
     if status in (200, 206, 416):
         return

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from flm.errors import DownloadError
 from flm.models.sources.base import (
     Digest,
@@ -74,6 +72,8 @@ class HubSource:
         parts = work / listing.commit
         missing = sum(file.size for file in chosen) - _bytes_under(dest) - _bytes_under(parts)
         require_space(dest, max(missing, 0))
+        import httpx  # only for downloads: the server starts without it
+
         with httpx.Client(
             headers=_headers(), follow_redirects=True, timeout=httpx.Timeout(30.0, connect=10.0)
         ) as client:
