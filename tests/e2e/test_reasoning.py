@@ -118,7 +118,7 @@ def test_in_a_stream_they_come_first(running: Running) -> None:
 
 def test_without_thoughts_the_field_is_left_out(running: Running) -> None:
     message = running.ask(running.kind.answers)["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": "It is.", "refusal": None}
+    assert message == {"role": "assistant", "content": "It is.", "refusal": None, "annotations": []}
     lines = running.ask(running.kind.answers, stream=True)
     deltas = [chunk["choices"][0]["delta"] for chunk in events_of(lines)]
     assert not any("reasoning_content" in delta for delta in deltas)

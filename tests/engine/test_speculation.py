@@ -105,7 +105,7 @@ def a_request(name: str, seed: int, *, seeded: bool = True) -> EngineRequest:
 def told(reply: Reply) -> tuple[Any, ...]:
     """All that a client can see of a reply, cached tokens aside: those follow the traffic."""
     assert reply.read is not None
-    end = replace(reply.finished, cached_tokens=0)
+    end = replace(reply.finished, cached_tokens=0, diverged_at=None)
     return reply.token_ids, reply.logprobs, reply.read.logprobs, end
 
 
@@ -184,7 +184,7 @@ def test_one_after_the_other_even_the_cache_is_the_same(num_blocks: int) -> None
         said = [event.token_id for event in events[0] if isinstance(event, TokenOut)]
         text = (*wanted.prompt_ids, *said)
         for stop in range(0, len(text), 5):
-            assert guessing.cached_prefix_len(text[:stop]) == plain.cached_prefix_len(text[:stop])
+            assert guessing.cached_prefix(text[:stop]) == plain.cached_prefix(text[:stop])
     assert guessing.scheduler.metrics.num_accepted_tokens > 100
     assert guessing.scheduler.metrics.num_steps < plain.scheduler.metrics.num_steps
 
@@ -208,7 +208,7 @@ def test_a_stop_token_inside_a_guess_ends_there() -> None:
     # The first token comes of the prompt; the other three were one forward, with one guess more.
     assert [len(row.drafts) for plan in plans(engine) for row in plan.decodes] == [4]
     # The last one was never computed as said, and what was guessed behind it is not in the cache.
-    assert engine.cached_prefix_len((*ROUND, 3, 4, 5, 6, 7, 8, 1)) == len(ROUND) + 3
+    assert engine.cached_prefix((*ROUND, 3, 4, 5, 6, 7, 8, 1)).length == len(ROUND) + 3
 
 
 def test_min_tokens_holds_the_end_back_inside_a_guess() -> None:
@@ -271,7 +271,7 @@ def test_a_stop_string_cuts_what_was_said_behind_it() -> None:
     assert outs == [3, 4, 5, 6, 7, 8]
     (end,) = engine.abort("a", keep_tokens=2)
     assert (end.reason, end.completion_tokens) == ("abort", 2)
-    assert engine.cached_prefix_len((*ROUND, 3, 4, 5, 6, 7, 8)) == len(ROUND) + 2
+    assert engine.cached_prefix((*ROUND, 3, 4, 5, 6, 7, 8)).length == len(ROUND) + 2
     engine.check_integrity()
 
 
@@ -320,7 +320,7 @@ def test_a_guess_takes_no_block_that_keeps_anything() -> None:
     reply = said([3, 50], engine, eos_ids=frozenset({50}), max_new_tokens=18)
     assert reply.token_ids == [3, 50]
     assert [len(row.drafts) for plan in plans(engine) for row in plan.decodes] == [1]
-    assert engine.cached_prefix_len((*prompt(16, 5), 0)) == 16
+    assert engine.cached_prefix((*prompt(16, 5), 0)).length == 16
 
 
 class Poisoned:
@@ -372,7 +372,7 @@ def test_what_was_said_before_a_failure_is_told(speculates: bool) -> None:
     assert reply.token_ids == [3, 4, 5]
     assert isinstance(reply.end, Failed)
     assert engine.scheduler.metrics.num_generated_tokens == 3
-    assert engine.cached_prefix_len(ROUND) == 0
+    assert engine.cached_prefix(ROUND).length == 0
     engine.check_integrity()
 
 

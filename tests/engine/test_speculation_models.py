@@ -92,7 +92,11 @@ def variants(grammar: CompiledGrammar, ids: tuple[int, ...]) -> list[EngineReque
 
 def told(replies: dict[str, Reply]) -> dict[str, Any]:
     return {
-        name: (reply.token_ids, reply.logprobs, replace(reply.finished, cached_tokens=0))
+        name: (
+            reply.token_ids,
+            reply.logprobs,
+            replace(reply.finished, cached_tokens=0, diverged_at=None),
+        )
         for name, reply in replies.items()
     }
 
