@@ -40,7 +40,7 @@ from flm.wiring.numerics import (
 
 OWNER = "flm"
 SLICE = 512
-NATIVE_SLICE = 256
+NATIVE_SLICE = 128
 QUEUED_POOLS = 4
 """Unless told otherwise, as many prompt tokens may wait as would fill the KV pool so many times."""
 
