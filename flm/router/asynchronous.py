@@ -1,6 +1,6 @@
 """The asynchronous router."""
 
-import asyncio
+from asyncio import sleep
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
@@ -165,7 +165,7 @@ class AsyncLMRouter(BaseRouter):
                 wait = self._wait_before_retry(error, attempt)
                 if wait is None:
                     raise
-            await asyncio.sleep(wait)
+            await sleep(wait)
             attempt += 1
 
 

@@ -1,8 +1,8 @@
 """The blocking router."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
+from time import sleep
 from typing import TYPE_CHECKING, TypeVar
 
 from flm.router.call import StreamReader
@@ -166,7 +166,7 @@ class LMRouter(BaseRouter):
                 wait = self._wait_before_retry(error, attempt)
                 if wait is None:
                     raise
-            time.sleep(wait)
+            sleep(wait)
             attempt += 1
 
 

@@ -126,8 +126,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr("flm.router.router.time.sleep", slept.append)
-    monkeypatch.setattr("flm.router.asynchronous.asyncio.sleep", sleep)
+    monkeypatch.setattr("flm.router.router.sleep", slept.append)
+    monkeypatch.setattr("flm.router.asynchronous.sleep", sleep)
     return slept
 
 
