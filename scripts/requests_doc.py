@@ -147,7 +147,9 @@ def page() -> str:
 def _table(schema: type[CommonBody], names: list[str]) -> str:
     document = schema.model_json_schema()
     lines = ["| field | type | sticks | meaning | out of range |", "|---|---|---|---|---|"]
-    lines += [_row(name, document, required=name in document.get("required", ())) for name in names]
+    required = set(document.get("required", ()))
+    names = sorted(names, key=lambda name: name not in required)
+    lines += [_row(name, document, required=name in required) for name in names]
     return "\n".join(lines) + "\n"
 
 

@@ -15,8 +15,8 @@ from flm.adaptation import Adaptation, Mode
 from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
-from flm.server.schemas.chat import ChatBody
-from flm.server.schemas.common import CommonBody
+from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.generation import GenerationBody
 from flm.server.settings import Resolution, resolve
 from flm.sticky import REASONING_FIELDS, Snapshot
 from flm.types import GenerationRequest
@@ -30,7 +30,7 @@ class Call:
     """A parsed request and the id its reply will carry."""
 
     id: str
-    body: CommonBody
+    body: GenerationBody
     is_large: bool = False
 
 
@@ -109,9 +109,9 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
     return ordered((*plan.records, *inherited), type(call.body))
 
 
-def _without_effect(body: CommonBody, request: GenerationRequest) -> frozenset[str]:
+def _without_effect(body: GenerationBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
-    if not isinstance(body, ChatBody):
+    if not isinstance(body, ConversationBody):
         return frozenset(REASONING_FIELDS)
     if body.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
         return frozenset({"think"})

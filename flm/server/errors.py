@@ -1,4 +1,4 @@
-"""Every failure as the OpenAI error envelope."""
+"""Every failure as the error that the clients of a path know."""
 
 import json
 from http import HTTPStatus
@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import Scope
 
 from flm.errors import (
     FlmError,
@@ -19,6 +20,7 @@ from flm.errors import (
     PathNotFoundError,
 )
 from flm.log import logger
+from flm.server.envelopes import envelope_of
 
 
 def dump_json(content: Any) -> bytes:
@@ -50,9 +52,10 @@ def as_flm_error(error: Exception, request_id: str) -> FlmError:
     )
 
 
-def error_response(error: FlmError) -> JSONReply:
+def error_response(error: FlmError, scope: Scope) -> JSONReply:
     """The reply for an error that comes before any other part of a reply."""
-    return JSONReply(error.to_dict(), status_code=error.status, headers=error.headers)
+    content = envelope_of(scope["path"])(error, scope["state"]["request_id"])
+    return JSONReply(content, status_code=error.status, headers=error.headers)
 
 
 def install_handlers(app: FastAPI) -> None:
@@ -62,18 +65,18 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
-async def _on_flm_error(_request: Request, error: Exception) -> Response:
+async def _on_flm_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlmError)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return error_response(_from_http(request, error))
+    return error_response(_from_http(request, error), request.scope)
 
 
-async def _on_validation_error(_request: Request, error: Exception) -> Response:
-    return error_response(InvalidRequestError(str(error)))
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    return error_response(InvalidRequestError(str(error)), request.scope)
 
 
 def _from_http(request: Request, error: HTTPException) -> FlmError:

@@ -15,7 +15,7 @@ from flm.server.context import ServerContext
 from flm.server.errors import JSONReply, as_flm_error, error_response
 from flm.server.formats import Chunks, ReplyFormat
 from flm.server.responses import ReplyHead, now
-from flm.server.sse import ClientGoneError, event_stream, frames
+from flm.server.sse import ClientGoneError, EventStream, event_stream
 from flm.types import Event, PromptEcho, RequestDone
 
 T = TypeVar("T")
@@ -40,14 +40,14 @@ class GenerationResponse(Response):
         reply: Response | None = None
         try:
             async with admitted(self._ctx, self._call) as admission:
-                if self._call.body.stream:
+                if self._call.body.streams:
                     await self._stream(admission, send)
                 else:
                     reply = await self._whole(admission)
         except ClientGoneError:
             logger.info("%s: the client takes nothing any more", self._call.id)
         except Exception as error:  # noqa: BLE001 - whatever it was, the client gets an envelope
-            reply = error_response(as_flm_error(error, self._call.id))
+            reply = error_response(as_flm_error(error, self._call.id), scope)
         if reply is not None:
             await reply(scope, receive, send)
 
@@ -59,19 +59,18 @@ class GenerationResponse(Response):
 
     async def _stream(self, admission: Admitted, send: Send) -> None:
         builder = self._format.chunks(self._head(admission), admission)
-        async with event_stream(send, self._ctx) as stream:
+        async with event_stream(send, self._ctx, self._format.framing) as stream:
             try:
                 async for event in admission.generation.events():
-                    await stream.write(
-                        await self._aside(_size(event), partial(_written, builder, event))
-                    )
+                    work = partial(_written, stream, builder, event)
+                    await stream.write(await self._aside(_size(event), work))
             except ClientGoneError:
                 raise
             except Exception as error:  # noqa: BLE001 - the status is sent; an event must tell it
-                await stream.write(frames([as_flm_error(error, self._call.id).to_dict()]))
+                chunks = builder.fail(as_flm_error(error, self._call.id))
+                await stream.write(stream.frames(chunks))
             else:
-                if self._format.has_end_mark:
-                    await stream.finish()
+                await stream.finish()
 
     async def _aside(self, num_tokens: int, work: Callable[[], T]) -> T:
         """The result of ``work``, done in a thread if it writes out many tokens."""
@@ -90,15 +89,15 @@ class GenerationResponse(Response):
             num_choices=len(prompt_ids) * request.n,
             adaptations=admission.adaptations,
             with_logprobs=request.top_logprobs is not None,
-            with_token_ids=body.return_token_ids is True,
+            with_token_ids=body.with_token_ids,
             with_usage=body.include_usage,
             with_timings=body.with_timings,
             with_token_timings=request.time_tokens,
         )
 
 
-def _written(builder: Chunks, event: Event) -> bytes:
-    return frames(builder.feed(event))
+def _written(stream: EventStream, builder: Chunks, event: Event) -> bytes:
+    return stream.frames(builder.feed(event))
 
 
 def _size(event: Event) -> int:

@@ -2,7 +2,9 @@
 
 from typing import Any, Protocol
 
+from flm.errors import FlmError
 from flm.server.admission import Admitted
+from flm.server.framing import OPENAI_EVENTS, Framing
 from flm.server.responses import ChunkedReply, Dialect, FullReply, ReplyHead
 from flm.types import Event
 
@@ -27,12 +29,14 @@ class Chunks(Protocol):
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The chunks that ``event`` becomes."""
 
+    def fail(self, error: FlmError) -> list[dict[str, Any]]:
+        """What ends a stream that cannot go on."""
+
 
 class ReplyFormat(Protocol):
     """The replies of one family of endpoints."""
 
-    has_end_mark: bool
-    """True when ``[DONE]`` ends a stream."""
+    framing: Framing
 
     def whole(self, head: ReplyHead, admission: Admitted) -> Whole:
         """A builder of one whole reply."""
@@ -44,7 +48,7 @@ class ReplyFormat(Protocol):
 class OpenAIFormat:
     """OpenAI's replies: an envelope with choices, which the dialect writes."""
 
-    has_end_mark = True
+    framing = OPENAI_EVENTS
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect

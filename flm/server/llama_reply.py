@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flm.errors import FlmError
 from flm.server.admission import Admitted
 from flm.server.formats import Chunks, Whole
+from flm.server.framing import EVENTS
 from flm.server.llama_settings import NO_PLACE, params_of
 from flm.server.responses import Piece, ReplyHead, piece_of
 from flm.server.schemas.llama import LlamaBody
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 class LlamaFormat:
     """One object for each choice; an array of them where there are several."""
 
-    has_end_mark = False
+    framing = EVENTS
 
     def whole(self, head: ReplyHead, admission: Admitted) -> Whole:
         """The reply of every choice."""
@@ -146,6 +148,10 @@ class _StreamedReply:
             chunk = self._chunk(_Choice(event.index))
             return [chunk | {"prompt_progress": progress_dict(event)}]
         return [] if isinstance(event, PromptEcho) else self._on_text(event)
+
+    def fail(self, error: FlmError) -> list[dict[str, Any]]:
+        """What ends a stream that cannot go on."""
+        return [error.to_dict()]
 
     def _on_text(self, event: TextDelta | ToolCallDelta) -> list[dict[str, Any]]:
         choice = self._choices[event.index]

@@ -69,7 +69,7 @@ class LastCatch:
         except Exception as error:
             if is_started:
                 raise
-            reply = error_response(as_flm_error(error, scope["state"]["request_id"]))
+            reply = error_response(as_flm_error(error, scope["state"]["request_id"]), scope)
             await reply(scope, receive, send)
 
 
@@ -92,7 +92,7 @@ class BodyLimit:
         if declared is not None and declared > self._max_bytes:
             # A client that waits for "100 Continue" has sent nothing that could be drained.
             reading.is_exceeded = "expect" not in headers
-            await error_response(reading.error())(scope, receive, reading.send)
+            await error_response(reading.error(), scope)(scope, receive, reading.send)
             return
         await self._app(scope, reading.receive, reading.send)
 

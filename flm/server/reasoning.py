@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from flm.server.records import Records
-from flm.server.schemas.chat import ChatBody
-from flm.server.schemas.common import EFFORT_ALIASES, CommonBody
+from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.generation import EFFORT_ALIASES, GenerationBody
 from flm.types import Settings
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ _ALWAYS = "This model always reasons; that cannot be switched off."
 
 
 def sent_switches(
-    body: CommonBody, model: "LoadedModel", in_force: Settings, records: Records
+    body: GenerationBody, model: "LoadedModel", in_force: Settings, records: Records
 ) -> dict[str, Any]:
     """The sticky switches the body carries. The effort decides where both are sent, because it
     says more: none is off, every other one is on."""
@@ -24,71 +24,73 @@ def sent_switches(
         return {}
     if model.think == "always":
         return _sent_to_always(body, model, in_force, records)
+    asked: bool | None = body.sticky_value("think")
     effort = _effort(body, in_force, records)
     if effort is not None:
         think = effort != "none"
-        if body.think is not None and body.think != think:
-            reason = f"reasoning_effort {effort} was sent too and decides."
-            records.substituted("think", reason, body.think, think)
+        if asked is not None and asked != think:
+            reason = f"{body.own_name('reasoning_effort')} {effort} was sent too and decides."
+            records.substituted(body.own_name("think"), reason, asked, think)
         return {"think": think, "reasoning_effort": effort}
-    if body.think is None:
+    if asked is None:
         return {}
-    if body.think and in_force.reasoning_effort == "none":
+    if asked and in_force.reasoning_effort == "none":
         # An effort of none would contradict what was just asked.
         default = model.store.defaults.reasoning_effort
         return {"think": True, "reasoning_effort": None if default == "none" else default}
-    return {"think": body.think}
+    return {"think": asked}
 
 
-def _drop_all(body: CommonBody, records: Records) -> None:
+def _drop_all(body: GenerationBody, records: Records) -> None:
     for name in ("think", "reasoning_effort"):
-        value = getattr(body, name)
+        value = body.sticky_value(name)
         if value is not None:
-            records.dropped(name, _NO_REASONING, value)
+            records.dropped(body.own_name(name), _NO_REASONING, value)
 
 
 def _sent_to_always(
-    body: CommonBody, model: "LoadedModel", in_force: Settings, records: Records
+    body: GenerationBody, model: "LoadedModel", in_force: Settings, records: Records
 ) -> dict[str, Any]:
     """What sticks on a model that always reasons: how much, if its template passes that on."""
-    if body.think is False:
-        records.dropped("think", _ALWAYS, False)
+    if body.sticky_value("think") is False:
+        records.dropped(body.own_name("think"), _ALWAYS, False)
+    name, asked = body.own_name("reasoning_effort"), body.sticky_value("reasoning_effort")
     if not model.reads_effort:
-        if body.reasoning_effort is not None:
+        if asked is not None:
             reason = "This model always reasons, and has no levels of it."
-            records.dropped("reasoning_effort", reason, body.reasoning_effort)
+            records.dropped(name, reason, asked)
         return {}
     effort = _effort(body, in_force, records)
     if effort == "none":
-        records.dropped("reasoning_effort", _ALWAYS, body.reasoning_effort)
+        records.dropped(name, _ALWAYS, asked)
         return {}
     return {} if effort is None else {"reasoning_effort": effort}
 
 
-def _effort(body: CommonBody, in_force: Settings, records: Records) -> str | None:
-    asked = body.reasoning_effort
+def _effort(body: GenerationBody, in_force: Settings, records: Records) -> str | None:
+    name, asked = body.own_name("reasoning_effort"), body.sticky_value("reasoning_effort")
     if asked is None:
         return None
     effort = EFFORT_ALIASES.get(asked)
     if effort is None:
         kept = in_force.reasoning_effort
         reason = (
-            f"reasoning_effort must be one of {', '.join(EFFORT_ALIASES)}; "
+            f"{name} must be one of {', '.join(EFFORT_ALIASES)}; "
             f"{'the default' if kept is None else kept} is kept."
         )
-        records.dropped("reasoning_effort", reason, asked)
-        records.warnings.append(f"reasoning_effort {asked[:40]!r} is ignored: {reason}")
+        records.dropped(name, reason, asked)
+        records.warnings.append(f"{name} {asked[:40]!r} is ignored: {reason}")
     elif effort != asked:
-        records.substituted("reasoning_effort", f"It acts as {effort}.", asked, effort)
+        records.substituted(name, f"It acts as {effort}.", asked, effort)
     return effort
 
 
 def request_switch(
-    body: CommonBody, model: "LoadedModel", sent: dict[str, Any], records: Records
+    body: GenerationBody, model: "LoadedModel", sent: dict[str, Any], records: Records
 ) -> dict[str, Any]:
     """Template variables of this request; ``enable_thinking`` among them acts as ``think``,
     and so does the template's own name for it."""
-    if not isinstance(body, ChatBody):
+    if not isinstance(body, ConversationBody):
         return {}
     given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
     kwargs = {name: value for name, value in given.items() if value is not None}
@@ -110,8 +112,9 @@ def request_switch(
     if switch is None:
         return kwargs
     if sent.get("think", switch) != switch:
-        reason = "enable_thinking decides this request; think is kept for later ones."
-        records.substituted("think", reason, sent["think"], switch)
+        name = body.own_name("think")
+        reason = f"enable_thinking decides this request; {name} is kept for later ones."
+        records.substituted(name, reason, sent["think"], switch)
     return {**kwargs, "enable_thinking": switch}
 
 

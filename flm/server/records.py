@@ -7,8 +7,7 @@ from typing import Any
 
 from flm.adaptation import Adaptation, Mode, first_refusable
 from flm.errors import RefusedError
-from flm.server.schemas.common import Unread
-from flm.server.schemas.output import GUIDED
+from flm.server.schemas.generation import Unread
 from flm.server.schemas.types import Schema, unknown_fields
 from flm.sticky import SettingEntry
 
@@ -106,9 +105,10 @@ def record_unknown(body: Schema, records: Records) -> None:
     """Record every field that ``body`` carries and its schema does not know."""
     schema = type(body)
     known_elsewhere: Mapping[str, Unread] = getattr(schema, "unread", {})
+    read_anyway: frozenset[str] = getattr(schema, "reads_unknown", frozenset())
     speller = Speller(tuple(schema.model_fields))
     for path, value in unknown_fields(body):
-        if path in GUIDED and hasattr(schema, "constraint"):
+        if path in read_anyway:
             continue
         unread = known_elsewhere.get(path)
         if unread is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flm.adaptation import Adaptation
+from flm.errors import FlmError
 from flm.server.timings import progress_dict, timings_dict
 from flm.types import (
     ChoiceDone,
@@ -219,6 +220,10 @@ class ChunkedReply:
         if isinstance(event, ChoiceDone) and self._head.with_timings:
             chunks, self._held = [], chunks
         return [*held, *chunks]
+
+    def fail(self, error: FlmError) -> list[dict[str, Any]]:
+        """What ends a stream that cannot go on."""
+        return [error.to_dict()]
 
     def _last_chunks(self, usage: Usage, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
         chunks = self._usage_chunk(usage) if self._head.with_usage else []

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from flm.errors import InvalidRequestError, require_token_ids
 from flm.server.reasoning import request_switch, sent_switches
-from flm.server.records import Records, record_unknown, shown
-from flm.server.schemas.chat import ChatBody
-from flm.server.schemas.common import CommonBody
-from flm.server.schemas.completions import CompletionBody
-from flm.server.schemas.messages import as_plain
+from flm.server.records import Records, record_unknown
+from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.generation import GenerationBody
 from flm.sticky import SAMPLING_FIELDS
 from flm.types import GenerationRequest, SamplingParams
 
@@ -45,7 +43,7 @@ RANGES: Mapping[str, _Range] = {
 }
 
 
-def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resolution:
+def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Resolution:
     """Decide every setting of a request. Reads the sticky store and changes nothing.
 
     Raises:
@@ -67,7 +65,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         settings=model.store.peek(sent).settings,
         sent=sent,
         messages=_messages(body),
-        tools=body.shown_tools if isinstance(body, ChatBody) else (),
+        tools=body.shown_tools if isinstance(body, ConversationBody) else (),
         template_kwargs=template_kwargs,
         prompts=body.prompts,
         seed=body.seed_in_force,
@@ -80,14 +78,14 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
         ignore_eos=body.ignore_eos is True,
         logit_bias=bias,
         top_logprobs=body.num_logprobs,
-        stream=body.stream is True,
+        stream=body.streams,
         echo=body.gives_prompt_back,
-        time_tokens=body.timings_per_token is True and body.stream is True,
-        report_progress=body.return_progress is True and body.stream is True,
+        time_tokens=body.with_token_timings,
+        report_progress=body.with_progress,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
-        calls=body.calls if isinstance(body, ChatBody) else None,
-        continue_final_message=isinstance(body, ChatBody) and body.continue_final_message is True,
+        calls=body.calls if isinstance(body, ConversationBody) else None,
+        continue_final_message=isinstance(body, ConversationBody) and body.continues,
         opens_reply=body.opens_reply,
         adaptations=tuple(records.adaptations),
     )
@@ -98,7 +96,7 @@ def resolve(body: CommonBody, model: "LoadedModel", request_id: str) -> Resoluti
 
 
 def _sent_sampling(
-    body: CommonBody, in_force: SamplingParams, vocab_size: int, records: Records
+    body: GenerationBody, in_force: SamplingParams, vocab_size: int, records: Records
 ) -> dict[str, Any]:
     sent: dict[str, Any] = {}
     for name in SAMPLING_FIELDS:
@@ -139,10 +137,10 @@ class _MaxTokens:
     value: int | None
 
 
-def _max_tokens(body: CommonBody, records: Records) -> _MaxTokens:
+def _max_tokens(body: GenerationBody, records: Records) -> _MaxTokens:
     found: _MaxTokens | None = None
     for name in body.length_fields:
-        value = _asked_max(getattr(body, name), allows_none=body.may_say_nothing)
+        value = _asked_max(body.length_value(name), allows_none=body.may_say_nothing)
         if value is None:
             continue
         if found is None:
@@ -159,7 +157,7 @@ def _asked_max(value: int | None, *, allows_none: bool) -> int | None:
     return value
 
 
-def _min_tokens(body: CommonBody, max_tokens: _MaxTokens) -> int:
+def _min_tokens(body: GenerationBody, max_tokens: _MaxTokens) -> int:
     value = body.min_tokens if body.min_tokens is not None else 0
     if max_tokens.value is not None and value > max_tokens.value:
         raise InvalidRequestError(
@@ -172,13 +170,13 @@ def _min_tokens(body: CommonBody, max_tokens: _MaxTokens) -> int:
 # --- fields that only need another form --------------------------------------------------------
 
 
-def _messages(body: CommonBody) -> tuple[Mapping[str, Any], ...] | None:
-    if not isinstance(body, ChatBody):
+def _messages(body: GenerationBody) -> tuple[Mapping[str, Any], ...] | None:
+    if not isinstance(body, ConversationBody):
         return None
-    return tuple(as_plain(message) for message in body.messages)
+    return body.plain_messages
 
 
-def _logit_bias(body: CommonBody, model: "LoadedModel") -> tuple[tuple[int, float], ...]:
+def _logit_bias(body: GenerationBody, model: "LoadedModel") -> tuple[tuple[int, float], ...]:
     """By token id; a text stands for each of its tokens."""
     found: list[tuple[int, float]] = []
     for token, value in body.biases:
@@ -188,7 +186,7 @@ def _logit_bias(body: CommonBody, model: "LoadedModel") -> tuple[tuple[int, floa
 
 
 def _check_token_ids(
-    body: CommonBody, bias: tuple[tuple[int, float], ...], vocab_size: int
+    body: GenerationBody, bias: tuple[tuple[int, float], ...], vocab_size: int
 ) -> None:
     """Token ids that no token has cannot be meant."""
     stops = body.stop_token_ids if body.stop_token_ids is not None else []
@@ -199,26 +197,16 @@ def _check_token_ids(
 # --- fields without effect ---------------------------------------------------------------------
 
 
-def _record_unread(body: CommonBody, records: Records) -> None:
+def _record_unread(body: GenerationBody, records: Records) -> None:
     _record_aliases(body, records)
-    if body.store:
-        records.dropped("store", "Replies are never stored.", True)
-    if body.service_tier not in (None, "auto", "default"):
-        records.dropped("service_tier", "There is one tier.", body.service_tier)
-    if body.stream_options is not None and body.stream_options.include_obfuscation:
-        reason = "Streams are never padded."
-        records.dropped("stream_options.include_obfuscation", reason, True)
-    if body.return_progress and not body.stream:
-        records.dropped("return_progress", "Progress is told in a stream.", True)
-    if isinstance(body, CompletionBody) and body.suffix:
-        reason = "The model continues the prompt; it cannot fill a gap before a suffix."
-        records.dropped("suffix", reason, shown(body.suffix))
-    if isinstance(body, ChatBody):
+    for item in body.unmet():
+        records.dropped(item.field, item.reason, item.asked)
+    if isinstance(body, ConversationBody):
         _record_unused_format(body, records)
     record_unknown(body, records)
 
 
-def _record_aliases(body: CommonBody, records: Records) -> None:
+def _record_aliases(body: GenerationBody, records: Records) -> None:
     """Fields that were sent under two names with different values."""
     for name, alias in type(body).aliases.items():
         value, winner = getattr(body, name), getattr(body, alias)
@@ -226,16 +214,18 @@ def _record_aliases(body: CommonBody, records: Records) -> None:
             records.dropped(name, f"{alias} ({winner}) was sent too and wins.", value)
 
 
-def _record_unused_format(body: ChatBody, records: Records) -> None:
+def _record_unused_format(body: ConversationBody, records: Records) -> None:
     constraint, calls = body.constraint, body.calls
     if constraint is not None and calls is not None and calls.is_forced:
         reason = "tool_choice forces a call, so there is no answer that it could apply to."
         records.dropped(constraint.param.partition(".")[0], reason)
 
 
-def _record_unread_by_template(body: CommonBody, model: "LoadedModel", records: Records) -> None:
+def _record_unread_by_template(
+    body: GenerationBody, model: "LoadedModel", records: Records
+) -> None:
     """What a chat template that does not know it leaves out of the prompt."""
-    if not isinstance(body, ChatBody):
+    if not isinstance(body, ConversationBody):
         return
     variables = model.template_variables
     given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}

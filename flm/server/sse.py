@@ -1,4 +1,4 @@
-"""Server-sent events over raw ASGI: frames, keep-alive comments, one error, the end."""
+"""A stream over raw ASGI: frames, something to keep it alive, one error, the end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -8,43 +8,36 @@ from typing import Any
 from starlette.types import Send
 
 from flm.server.context import ServerContext
-from flm.server.errors import dump_json
-
-HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
-_COMMENT = b": keep-alive\n\n"
+from flm.server.framing import Framing
 
 
 class ClientGoneError(Exception):
     """The client takes nothing any more."""
 
 
-def frames(chunks: Iterable[dict[str, Any]]) -> bytes:
-    """Each chunk as one event."""
-    return b"".join(b"data: " + dump_json(chunk) + b"\n\n" for chunk in chunks)
-
-
 class EventStream:
     """One open stream. Frames never interleave."""
 
-    def __init__(self, send: Send, ctx: ServerContext) -> None:
+    def __init__(self, send: Send, ctx: ServerContext, framing: Framing) -> None:
         self._send = send
+        self._framing = framing
         self._keepalive_s = ctx.keepalive_s
         self._timeout_s = ctx.send_timeout_s
         self._lock = asyncio.Lock()
         self._last_sent = 0.0
 
+    def frames(self, chunks: Iterable[dict[str, Any]]) -> bytes:
+        """The bytes of ``chunks``, one after another."""
+        return b"".join(map(self._framing.frame, chunks))
+
     async def write(self, data: bytes) -> None:
-        """Send events (see ``frames``); nothing is sent for none."""
+        """Send what ``frames`` made; nothing is sent for nothing."""
         if data:
             await self._write(data)
 
     async def finish(self) -> None:
-        """Tell the client that the reply is whole."""
-        await self._write(b"data: [DONE]\n\n")
+        """Tell the client that the reply is whole, where the framing has a word for it."""
+        await self.write(self._framing.end)
 
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         async with self._lock:
@@ -58,7 +51,12 @@ class EventStream:
 
     async def open(self) -> None:
         """Send the headers."""
-        await self._send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        headers = [
+            (b"content-type", self._framing.media_type.encode()),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         self._last_sent = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
@@ -66,19 +64,23 @@ class EventStream:
         await self._write(b"", more=False)
 
     async def keep_alive(self) -> None:
-        """Send comments into every silence, until cancelled or the client is gone."""
+        """Send something into every silence, until cancelled or the client is gone."""
+        if not self._framing.keep_alive:
+            return
         loop = asyncio.get_running_loop()
         with suppress(ClientGoneError):
             while True:
                 await asyncio.sleep(self._last_sent + self._keepalive_s - loop.time())
                 if loop.time() - self._last_sent >= self._keepalive_s:
-                    await self._write(_COMMENT)
+                    await self.write(self._framing.keep_alive)
 
 
 @asynccontextmanager
-async def event_stream(send: Send, ctx: ServerContext) -> AsyncIterator[EventStream]:
-    """An open stream: headers at once, comments while it is silent, closed when all is sent."""
-    stream = EventStream(send, ctx)
+async def event_stream(
+    send: Send, ctx: ServerContext, framing: Framing
+) -> AsyncIterator[EventStream]:
+    """An open stream: headers at once, kept alive while it is silent, closed when all is sent."""
+    stream = EventStream(send, ctx, framing)
     await stream.open()
     keeper = asyncio.create_task(stream.keep_alive())
     try:

@@ -11,6 +11,7 @@ from flm.server import exchange
 from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
 from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply, TimingsReply
+from flm.server.sse import EventStream
 from flm.server.timings import timings_dict
 from flm.types import Drafts, Timings
 from tests.server.conftest import PATHS, body_for, events_of, in_process, post, records
@@ -131,16 +132,16 @@ async def test_a_long_echo_is_written_out_off_the_event_loop(
             threads[len(content["choices"][0]["text"])] = threading.current_thread()
             return super().render(content)
 
-    real = exchange.frames
+    real = EventStream.frames
 
-    def noting(chunks: Any) -> bytes:
+    def noting(stream: EventStream, chunks: Any) -> bytes:
         for chunk in chunks:
             if chunk.get("choices") and chunk["choices"][0]["text"].startswith("x"):
                 threads[len(chunk["choices"][0]["text"])] = threading.current_thread()
-        return real(chunks)
+        return real(stream, chunks)
 
     monkeypatch.setattr(exchange, "JSONReply", Noting)
-    monkeypatch.setattr(exchange, "frames", noting)
+    monkeypatch.setattr(EventStream, "frames", noting)
     service: Any = FakeService(infos=(FakeInfo("fake:1b", context_len=8192),))
     async with in_process(ServerContext(service)) as client:
         for length in (10, 3000):

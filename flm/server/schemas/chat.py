@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from flm.errors import InvalidRequestError
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.continuation import check_continuable
-from flm.server.schemas.messages import AssistantMessage, Message
+from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.messages import AssistantMessage, Message, as_plain
 from flm.server.schemas.tool_choice import (
     AUTO,
     TOOL_CHOICE_SCHEMA,
@@ -23,13 +24,8 @@ from flm.types import CallRules
 
 MAX_TOP_LOGPROBS = 20
 
-# Names a template's variables cannot take: the server fills them itself.
-_RESERVED = frozenset(
-    {"messages", "tools", "add_generation_prompt", "chat_template", "tokenize", "conversation"}
-)
 
-
-class ChatBody(CommonBody):
+class ChatBody(ConversationBody, CommonBody):
     """A chat request."""
 
     messages: Annotated[list[Message], Field(min_length=1)] = Field(
@@ -45,10 +41,6 @@ class ChatBody(CommonBody):
     logprobs: bool | None = Field(None, description="Log probabilities of the new tokens.")
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="Needs logprobs: true."
-    )
-    enable_thinking: bool | None = Field(None, description="As think, for this request only.")
-    chat_template_kwargs: dict[str, Any] | None = Field(
-        None, description="Variables of the chat template, for this request only."
     )
     add_generation_prompt: bool | None = Field(
         None, description="No effect, no record; true cannot go with continue_final_message."
@@ -68,17 +60,6 @@ class ChatBody(CommonBody):
                     param=f"messages[{index}].content",
                 )
         return messages
-
-    @field_validator("chat_template_kwargs")
-    @classmethod
-    def _free_names(cls, kwargs: dict[str, Any] | None) -> dict[str, Any] | None:
-        for name, value in kwargs.items() if kwargs is not None else ():
-            param = f"chat_template_kwargs.{name}"
-            if name in _RESERVED:
-                raise InvalidRequestError(f"{param} is filled by the server.", param=param)
-            if name == "enable_thinking" and not isinstance(value, bool | None):
-                raise InvalidRequestError(f"{param} must be a boolean.", param=param)
-        return kwargs
 
     @model_validator(mode="before")
     @classmethod
@@ -117,6 +98,16 @@ class ChatBody(CommonBody):
         if self.top_logprobs is not None and not self.logprobs:
             raise InvalidRequestError("top_logprobs needs logprobs: true.", param="top_logprobs")
         return self
+
+    @property
+    def plain_messages(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages as chat templates read them."""
+        return tuple(as_plain(message) for message in self.messages)
+
+    @property
+    def continues(self) -> bool:
+        """True when the reply goes on where the last message ends."""
+        return self.continue_final_message is True
 
     @property
     def _choice(self) -> ToolChoice:

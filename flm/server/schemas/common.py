@@ -1,8 +1,7 @@
-"""The fields that chat and completions share."""
+"""The fields that OpenAI's chat and completions share."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BeforeValidator,
@@ -14,20 +13,19 @@ from pydantic import (
     model_validator,
 )
 
-from flm.adaptation import Mode
 from flm.errors import InvalidRequestError
+from flm.server.schemas.generation import GenerationBody, Unmet, checked
 from flm.server.schemas.output import (
     CONSTRAINT_SCHEMA,
     FORMAT_SCHEMA,
+    GUIDED,
     format_constraint,
     guided_constraints,
     structured_constraint,
 )
-from flm.server.schemas.types import Int64, NotNegative, Number, Schema, TokenId
-from flm.types import OutputConstraint, Prompt
+from flm.server.schemas.types import Int64, Schema
+from flm.types import OutputConstraint
 
-Bias = tuple[int | str, float]
-"""A token, by its id or as a text of one or more tokens, and what is added to its logit."""
 MAX_CHOICES = 128
 MAX_STOPS = 16
 
@@ -48,16 +46,6 @@ Stop = Annotated[
 ]
 
 
-def checked(read: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """A validator that keeps the value as it came once ``read`` accepts it."""
-
-    def check(value: Any) -> Any:
-        read(value)
-        return value
-
-    return check
-
-
 class StreamOptions(Schema):
     """What a stream carries besides text."""
 
@@ -65,38 +53,12 @@ class StreamOptions(Schema):
     include_obfuscation: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A field that another server has and this one does not: why, and the values that ask for
-    what is done anyway."""
+class CommonBody(GenerationBody):
+    """Of OpenAI's fields, those that both endpoints have, and our additions to their replies."""
 
-    reason: str
-    is_met: Callable[[Any], bool]
-
-
-class CommonBody(Schema):
-    """Sampling fields outside their range are ignored and recorded, so they have no bounds here."""
-
-    unread: ClassVar[Mapping[str, Unread]] = {}
-    aliases: ClassVar[Mapping[str, str]] = {}
     length_fields: ClassVar[tuple[str, ...]] = ("max_tokens", "max_completion_tokens")
+    reads_unknown: ClassVar[frozenset[str]] = frozenset(GUIDED)
 
-    model: str | None = Field(None, description="Absent: the loaded model.")
-    temperature: Number | None = Field(None, description=">= 0; 0 is greedy. Sticks.")
-    top_k: Int64 | None = Field(None, description=">= 1; 1 is greedy. Sticks.")
-    top_p: Number | None = Field(None, description="0 to 1. Sticks.")
-    min_p: Number | None = Field(None, description="0 to 1. Sticks.")
-    repetition_penalty: Number | None = Field(None, description="> 0; 1 is off. Sticks.")
-    frequency_penalty: Number | None = Field(None, description=">= 0; 0 is off. Sticks.")
-    presence_penalty: Number | None = Field(None, description=">= 0; 0 is off. Sticks.")
-    repeat_last_n: Annotated[int, Field(strict=True, ge=-1, le=2**63 - 1)] | None = Field(
-        None, description="Length of the penalty window in tokens; -1: the whole reply. Sticks."
-    )
-    think: bool | None = Field(None, description="Reason before the answer. Sticks.")
-    reasoning_effort: str | None = Field(
-        None, description="none, minimal, low, medium, high, xhigh or max. Sticks."
-    )
-    seed: Int64 | None = Field(None, description="For this request only.")
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_CHOICES)] | None = Field(
         None,
         description="Choices, all counted in usage; choice i of a seeded request uses seed + i.",
@@ -105,20 +67,9 @@ class CommonBody(Schema):
         None, description="At most this many new tokens; absent or <= 0: until the context is full."
     )
     max_completion_tokens: Int64 | None = Field(None, description="Another name of max_tokens.")
-    min_tokens: NotNegative | None = Field(
-        None, description="End-of-sequence and stop tokens cannot come before so many tokens."
-    )
     stop: Stop | None = Field(
         None, description="Up to 16 strings; the text ends before the match that is complete first."
     )
-    stop_token_ids: list[TokenId] | None = Field(
-        None, description="Tokens that end the reply as an end-of-sequence token does."
-    )
-    ignore_eos: bool | None = Field(None, description="Go on past end-of-sequence tokens.")
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
-        None, description="Token id (as a string) to a number from -100 to 100."
-    )
-    stream: bool | None = Field(None, description="Send the reply as server-sent events.")
     stream_options: StreamOptions | None = Field(
         None, description="include_usage: end the stream with a chunk of counts."
     )
@@ -134,12 +85,6 @@ class CommonBody(Schema):
     return_progress: bool | None = Field(
         None,
         description="In a stream: a chunk with prompt_progress for every part of the prompt read.",
-    )
-    cache_prompt: bool | None = Field(
-        None, description="false: neither use nor fill the prefix cache."
-    )
-    adaptations: Mode | None = Field(
-        None, description="note: tell what was changed; silent: do not; refuse: answer 400 instead."
     )
     user: str | None = Field(None, description="No effect, no record.")
     metadata: dict[str, Any] | None = Field(None, description="No effect, no record.")
@@ -162,17 +107,6 @@ class CommonBody(Schema):
         if isinstance(stop, list) and len(stop) > MAX_STOPS:
             raise InvalidRequestError(f"stop takes at most {MAX_STOPS} strings.", param="stop")
         return stop
-
-    @field_validator("logit_bias")
-    @classmethod
-    def _token_ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
-        for key in bias if bias is not None else ():
-            if not (key.isascii() and key.isdigit() and len(key) <= 10) or str(int(key)) != key:
-                raise InvalidRequestError(
-                    f"logit_bias maps token ids to numbers; {key[:40]!r} is not a token id.",
-                    param="logit_bias",
-                )
-        return bias
 
     @model_validator(mode="after")
     def _one_constraint(self) -> "CommonBody":
@@ -204,56 +138,9 @@ class CommonBody(Schema):
         return tuple(item for item in listed if item) if listed is not None else ()
 
     @property
-    def prompts(self) -> tuple[Prompt, ...] | None:
-        """What is continued as it is; None for a chat."""
-        return None
-
-    @property
-    def num_logprobs(self) -> int | None:
-        """Alternatives wanted at each position; None: no log probabilities."""
-        return None
-
-    @property
-    def gives_prompt_back(self) -> bool:
-        """True when the reply begins with the prompt."""
-        return False
-
-    @property
-    def may_say_nothing(self) -> bool:
-        """True when a limit of no tokens is one, and not the absence of a limit."""
-        return self.gives_prompt_back
-
-    @property
-    def opens_reply(self) -> bool:
-        """True when a chat's prompt ends where the model's reply begins."""
-        return True
-
-    @property
-    def seed_in_force(self) -> int | None:
-        """The seed; None: the reply is drawn from the model's own stream."""
-        return self.seed
-
-    @property
-    def biases(self) -> tuple[Bias, ...]:
-        """What is added to the logits of which tokens."""
-        bias = self.logit_bias if self.logit_bias is not None else {}
-        return tuple((int(key), value) for key, value in bias.items())
-
-    def sampling_value(self, name: str, vocab_size: int) -> Any:  # noqa: ARG002
-        """The value that the body carries for a sampling field; None: none."""
-        return getattr(self, name)
-
-    @property
     def num_choices(self) -> int:
         """Replies to each prompt."""
         return self.n if self.n is not None else 1
-
-    def own_name(self, name: str) -> str:
-        """What this body calls a field: its alias, unless the field alone was sent."""
-        alias = self.aliases.get(name)
-        if alias is None or (getattr(self, alias) is None and getattr(self, name) is not None):
-            return name
-        return alias
 
     @property
     def with_timings(self) -> bool:
@@ -261,18 +148,33 @@ class CommonBody(Schema):
         return self.return_timings is True or self.timings_per_token is True
 
     @property
+    def with_token_timings(self) -> bool:
+        """True when every part of a stream tells how long it took so far."""
+        return self.timings_per_token is True and self.streams
+
+    @property
+    def with_progress(self) -> bool:
+        """True when a stream tells of every part of the prompt that was read."""
+        return self.return_progress is True and self.streams
+
+    @property
+    def with_token_ids(self) -> bool:
+        """True when the reply tells the ids of its tokens."""
+        return self.return_token_ids is True
+
+    @property
     def include_usage(self) -> bool:
         """True when a stream ends with a chunk of counts."""
         return self.stream_options is not None and self.stream_options.include_usage is True
 
-
-Effort = Literal["none", "low", "medium", "high"]
-EFFORT_ALIASES: dict[str, Effort] = {
-    "none": "none",
-    "minimal": "low",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "high",
-    "max": "high",
-}
+    def unmet(self) -> Iterator[Unmet]:
+        """The declared fields that ask for what is not done."""
+        yield from super().unmet()
+        if self.store:
+            yield Unmet("store", "Replies are never stored.", True)
+        if self.service_tier not in (None, "auto", "default"):
+            yield Unmet("service_tier", "There is one tier.", self.service_tier)
+        if self.stream_options is not None and self.stream_options.include_obfuscation:
+            yield Unmet("stream_options.include_obfuscation", "Streams are never padded.", True)
+        if self.return_progress and not self.streams:
+            yield Unmet("return_progress", "Progress is told in a stream.", True)

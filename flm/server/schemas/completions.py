@@ -1,10 +1,12 @@
 """The body of ``POST /v1/completions``."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
 from flm.server.schemas.common import CommonBody
+from flm.server.schemas.generation import Unmet
 from flm.server.schemas.types import TokenId
 from flm.types import Prompt as AnyPrompt
 
@@ -65,3 +67,10 @@ class CompletionBody(CommonBody):
         if _prompt_kind(self.prompt) == "ids":
             return (tuple(item for item in self.prompt if isinstance(item, int)),)
         return tuple(tuple(item) if isinstance(item, list) else str(item) for item in self.prompt)
+
+    def unmet(self) -> Iterator[Unmet]:
+        """The declared fields that ask for what is not done."""
+        yield from super().unmet()
+        if self.suffix:
+            reason = "The model continues the prompt; it cannot fill a gap before a suffix."
+            yield Unmet("suffix", reason, self.suffix)

@@ -8,7 +8,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 from flm.adaptation import Mode
 from flm.errors import InvalidRequestError
 from flm.server.schemas.chat import ChatBody
-from flm.server.schemas.common import Bias, CommonBody, Unread, checked
+from flm.server.schemas.common import CommonBody
+from flm.server.schemas.generation import Bias, Unread, checked
 from flm.server.schemas.types import Int64, Number, Schema, TokenId
 from flm.types import OutputConstraint, Prompt
 

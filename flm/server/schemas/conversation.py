@@ -1,0 +1,55 @@
+"""What every body that asks for a reply to messages has."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from flm.errors import InvalidRequestError
+from flm.server.schemas.generation import GenerationBody
+from flm.types import CallRules
+
+# Names a template's variables cannot take: the server fills them itself.
+_RESERVED = frozenset(
+    {"messages", "tools", "add_generation_prompt", "chat_template", "tokenize", "conversation"}
+)
+
+
+class ConversationBody(GenerationBody):
+    """A chat, in any dialect. A dialect tells its messages and tools in OpenAI's form."""
+
+    enable_thinking: bool | None = Field(None, description="As think, for this request only.")
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Variables of the chat template, for this request only."
+    )
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _free_names(cls, kwargs: dict[str, Any] | None) -> dict[str, Any] | None:
+        for name, value in kwargs.items() if kwargs is not None else ():
+            param = f"chat_template_kwargs.{name}"
+            if name in _RESERVED:
+                raise InvalidRequestError(f"{param} is filled by the server.", param=param)
+            if name == "enable_thinking" and not isinstance(value, bool | None):
+                raise InvalidRequestError(f"{param} must be a boolean.", param=param)
+        return kwargs
+
+    @property
+    def plain_messages(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages as chat templates read them (see ``GenerationRequest``)."""
+        raise NotImplementedError
+
+    @property
+    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """The tools that the model may call, and sees, in OpenAI's form."""
+        return ()
+
+    @property
+    def calls(self) -> CallRules | None:
+        """What is enforced of calls; None: nothing."""
+        return None
+
+    @property
+    def continues(self) -> bool:
+        """True when the reply goes on where the last message ends."""
+        return False
