@@ -30,3 +30,13 @@ EVENTS = Framing(_EVENT_STREAM, _event, _COMMENT)
 """Server-sent events."""
 OPENAI_EVENTS = Framing(_EVENT_STREAM, _event, _COMMENT, b"data: [DONE]\n\n")
 """The same, with OpenAI's mark that the reply is whole."""
+
+
+def _named_event(chunk: dict[str, Any]) -> bytes:
+    return b"event: " + str(chunk["type"]).encode() + b"\n" + _event(chunk)
+
+
+NAMED_EVENTS = Framing(_EVENT_STREAM, _named_event, _COMMENT)
+"""Server-sent events, each under the name that is its ``type``."""
+LINES = Framing("application/x-ndjson", lambda chunk: dump_json(chunk) + b"\n")
+"""One JSON object a line."""

@@ -164,17 +164,19 @@ def call_rules(
     *,
     is_parallel: bool,
     has_format: bool,
+    schema_field: str = "function.parameters",
 ) -> CallRules | None:
     """The rules for calls that a grammar enforces; None where calls are as the model makes them.
 
     ``has_format``: an answer without calls is held to a grammar, so calls must be part of that.
+    ``schema_field`` is where the body has the schema of a tool's arguments.
     """
     names = {tool["function"]["name"] for tool in callable_tools(choice, tools)}
     if not names:
         return None
     is_forced = choice.mode == "required"
     described = tuple(
-        _callable(index, tool["function"], is_forced=is_forced)
+        _callable(tool["function"], f"tools[{index}].{schema_field}", is_forced=is_forced)
         for index, tool in enumerate(tools)
         if tool["function"]["name"] in names
     )
@@ -192,10 +194,10 @@ def call_rules(
     return CallRules(described, at_most, is_forced, param)
 
 
-def _callable(index: int, function: Mapping[str, Any], *, is_forced: bool) -> CallableTool:
+def _callable(function: Mapping[str, Any], param: str, *, is_forced: bool) -> CallableTool:
     return CallableTool(
         name=function["name"],
         parameters=function.get("parameters"),
-        param=f"tools[{index}].function.parameters",
+        param=param,
         is_enforced=is_forced or function.get("strict") is True,
     )
