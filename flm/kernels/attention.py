@@ -49,7 +49,7 @@ def steady_chunk_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
     """
     # The CPU kernel walks the keys in blocks of 512 and gives the rest a block of its own, so the
     # order of its sums follows the number of keys; whole blocks, the surplus masked, fix it.
-    # Rows in whole tiles are what steady_linear needs too: the kernel multiplies with BLAS.
+    # Rows in whole tiles are what steady products need too: the kernel multiplies with BLAS.
     num_rows = q.shape[0]
     q = padded_rows(q, _QUERY_MULTIPLE)
     k, v = padded_rows(k, _KEY_MULTIPLE), padded_rows(v, _KEY_MULTIPLE)

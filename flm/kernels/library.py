@@ -97,6 +97,9 @@ class Kernels:
         self._forward.argtypes = (POINTER(Model), POINTER(Batch))
         self._linear = library.flm_linear
         self._linear.argtypes = (POINTER(Matrix), c_void_p, c_int, c_void_p, c_int)
+        self._product = library.flm_product
+        self._product.argtypes = (*(c_void_p,) * 2, c_int, c_int, c_void_p, c_int, c_void_p, c_int)
+        self._product.restype = None
         self._read_row = library.flm_read_row
         self._read_row.argtypes = (POINTER(Matrix), c_int, c_void_p)
         self._read_row.restype = None
@@ -117,6 +120,23 @@ class Kernels:
         out = np.empty((x.shape[0], packed.num_out), dtype=np.float32)
         one = matrix(packed)
         self._linear(ctypes.byref(one), x.ctypes.data, x.shape[0], out.ctypes.data, num_threads)
+        return out
+
+    def product(
+        self, weight: FloatArray, bias: FloatArray | None, x: FloatArray, num_threads: int
+    ) -> FloatArray:
+        """``x`` [T, in] times ``weight`` [out, in] plus ``bias`` [out], [T, out], all contiguous.
+        The bits of a row depend neither on the other rows nor on the number of threads."""
+        out = np.empty((x.shape[0], weight.shape[0]), dtype=np.float32)
+        self._product(
+            weight.ctypes.data,
+            None if bias is None else bias.ctypes.data,
+            *weight.shape,
+            x.ctypes.data,
+            x.shape[0],
+            out.ctypes.data,
+            num_threads,
+        )
         return out
 
     def best(self, logits: FloatArray, num_best: int) -> Best:

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from flm.kernels.activation import silu, steady_silu
-from flm.kernels.linear import linear, steady_linear
+from flm.kernels.library import Kernels
+from flm.kernels.linear import Product, linear, steady_product
 from flm.models.config import (
     FactorScaling,
     LinearScaling,
@@ -34,10 +35,11 @@ class Weights(Protocol):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Makes layers out of weights; ``exact`` picks the operations whose rows do not depend on
-    what stands beside them."""
+    what stands beside them, which the native ``kernels`` make fast."""
 
     weights: Weights
     exact: bool
+    kernels: Kernels | None = None
 
     def linear(self, name: str, num_in: int, num_out: int, *, bias: bool = False) -> "Linear":
         """The product ``name``: [T, num_in] to [T, num_out]."""
@@ -46,7 +48,7 @@ class Parts:
 
     def product(self, weight: Tensor, bias: Tensor | None = None) -> "Linear":
         """The product with a tensor that is already there."""
-        return Linear(weight, bias, steady_linear if self.exact else linear)
+        return Linear(weight, bias, steady_product(self.kernels) if self.exact else linear)
 
     def norm(self, name: str, size: int, eps: float) -> "RMSNorm":
         """The norm ``name`` over the last ``size`` numbers."""
@@ -69,7 +71,7 @@ class Linear:
 
     weight: Tensor
     bias: Tensor | None
-    product: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    product: Product
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in] to [T, out]."""

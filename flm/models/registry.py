@@ -46,17 +46,22 @@ NETWORKS: Final[Mapping[Architecture, Callable[[ModelConfig, Parts, torch.device
 
 
 def load_model(
-    files: ModelFiles, *, dtype: torch.dtype, device: torch.device, exact: bool
+    files: ModelFiles,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    exact: bool,
+    kernels: Kernels | None = None,
 ) -> CausalLM:
     """Read the weights and build the network.
 
     ``exact`` makes a row's result independent of the other rows and of how its sequence was cut
-    (bit for bit in float32 on the CPU), which costs speed on short forwards. Raises
-    ModelFileError where a tensor is missing, damaged or of a wrong shape.
+    (bit for bit in float32 on the CPU), which costs speed, less of it with the native
+    ``kernels``. Raises ModelFileError where a tensor is missing, damaged or of a wrong shape.
     """
     _warn_of_window(files)
     config = files.config
-    parts = Parts(_weights(files, dtype, device), exact)
+    parts = Parts(_weights(files, dtype, device), exact, kernels)
     return NETWORKS[config.architecture](config, parts, device)
 
 

@@ -200,7 +200,11 @@ def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -
         model = load_fused(files, numerics.kernels)
     else:
         model = load_model(
-            files, dtype=numerics.dtype, device=numerics.device, exact=numerics.is_exact
+            files,
+            dtype=numerics.dtype,
+            device=numerics.device,
+            exact=numerics.is_exact,
+            kernels=numerics.exact_kernels,
         )
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len

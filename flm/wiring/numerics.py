@@ -23,13 +23,14 @@ POOL_SHARE_OF_FREE_MEMORY = 0.6
 class Numerics:
     """``kv_dtype`` is that of the cache and ``dtype``, without the native ``kernels``, that of the
     weights. ``is_exact``: weights and cache are as they are, in float32, and a row's results have
-    the same bits whatever is computed beside it."""
+    the same bits whatever is computed beside it; ``exact_kernels`` make that fast."""
 
     device: torch.device
     dtype: torch.dtype
     kv_dtype: torch.dtype
     is_exact: bool
     kernels: Kernels | None = None
+    exact_kernels: Kernels | None = None
 
     @property
     def keeps_bits(self) -> bool:
@@ -70,7 +71,8 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
         asked: torch.dtype = getattr(torch, config.dtype)
         kv_dtype = _kv_dtype(config, asked)
         is_exact = asked == kv_dtype == torch.float32 and device.type == "cpu"
-        return Numerics(device, asked, kv_dtype, is_exact=is_exact)
+        kernels = _exact_kernels(config) if is_exact else None
+        return Numerics(device, asked, kv_dtype, is_exact=is_exact, exact_kernels=kernels)
     kernels = _kernels(config, model) if device.type == "cpu" else None
     if kernels is not None:
         _check_native_kv(config)
@@ -144,6 +146,17 @@ def _kernels(config: ServeConfig, model: ModelConfig) -> Kernels | None:
         raise ConfigError(f"--kernels native: {problem}.", param="kernels")
     logger.warning("Plain torch serves, several times slower: %s.", problem)
     return None
+
+
+def _exact_kernels(config: ServeConfig) -> Kernels | None:
+    """The native kernels for the exact mode; None where they are not wanted, or not to be had."""
+    if config.kernels == "torch":
+        return None
+    found = load_kernels()
+    if found.kernels is None:
+        reason = f"the native kernels are missing: {found.problem}"
+        logger.warning("The exact mode computes its products on one thread: %s.", reason)
+    return found.kernels
 
 
 def _device(asked: str) -> torch.device:

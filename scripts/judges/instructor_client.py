@@ -12,7 +12,7 @@ TEXT = (
     "Extract the person: Anna Berg, 34 years old, lives in Oslo, Norway. She speaks Norwegian and "
     "English."
 )
-QUESTION = 'What is the capital of France? Reply as JSON: {"capital": ...}'
+QUESTION = 'Name the capital of France. Reply as JSON: {"capital": ...}'
 
 
 class Home(BaseModel):

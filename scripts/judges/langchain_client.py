@@ -9,7 +9,7 @@ from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, Field
 
-QUESTION = [HumanMessage("What is the capital of France?")]
+QUESTION = [HumanMessage("Name the capital of France.")]
 WEATHER = [HumanMessage("What is the weather in Paris?")]
 
 
@@ -120,7 +120,7 @@ def structured_by_function(server: Server) -> None:
 def structured_by_json_mode(server: Server) -> None:
     """with_structured_output by json_mode gives a whole JSON object."""
     model = connect(server).with_structured_output(None, method="json_mode")
-    answer = model.invoke('What is the capital of France? Reply as JSON: {"capital": ...}')
+    answer = model.invoke('Name the capital of France. Reply as JSON: {"capital": ...}')
     assert isinstance(answer, dict)
 
 

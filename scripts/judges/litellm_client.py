@@ -11,7 +11,7 @@ import litellm
 from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from pydantic import BaseModel, Field
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [{"role": "user", "content": "Name the capital of France."}]
 
 
 class Capital(BaseModel):

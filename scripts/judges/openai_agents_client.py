@@ -47,7 +47,7 @@ def settings(**options: Any) -> Any:
 def text(server: Server) -> None:
     """An agent answers in words, with its counts."""
     agent = agent_of(server, model_settings=settings())
-    result = Runner.run_sync(agent, "What is the capital of France?")
+    result = Runner.run_sync(agent, "Name the capital of France.")
     assert "Paris" in result.final_output
     assert result.context_wrapper.usage.output_tokens > 0
 

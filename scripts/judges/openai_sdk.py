@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from pydantic import BaseModel, Field
 
 QUESTION: list[ChatCompletionMessageParam] = [
-    {"role": "user", "content": "What is the capital of France?"}
+    {"role": "user", "content": "Name the capital of France."}
 ]
 WEATHER: list[ChatCompletionMessageParam] = [
     {"role": "user", "content": "What is the weather in Paris? Give degrees in celsius."}

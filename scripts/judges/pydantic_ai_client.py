@@ -59,7 +59,7 @@ class ForceInTurn(AbstractCapability[None]):  # type: ignore[misc]
 def text(server: Server) -> None:
     """An agent answers in words, with its counts."""
     agent = Agent(chat_model(server), model_settings=SETTINGS)
-    result = agent.run_sync("What is the capital of France?")
+    result = agent.run_sync("Name the capital of France.")
     assert "Paris" in result.output
     assert result.usage.output_tokens > 0
 
@@ -72,7 +72,7 @@ def output_by_tool(server: Server) -> None:
         model_settings=SETTINGS,
         retries=0,
     )
-    result = agent.run_sync("What is the capital of France?")
+    result = agent.run_sync("Name the capital of France.")
     assert isinstance(result.output, Capital)
 
 
@@ -81,7 +81,7 @@ def output_by_schema(server: Server) -> None:
     agent = Agent(
         chat_model(server), output_type=NativeOutput(Capital), model_settings=SETTINGS, retries=0
     )
-    result = agent.run_sync("What is the capital of France?")
+    result = agent.run_sync("Name the capital of France.")
     assert isinstance(result.output, Capital)
 
 
@@ -93,7 +93,7 @@ def streamed(server: Server) -> None:
         model_settings=SETTINGS,
         retries=0,
     )
-    with agent.run_stream_sync("What is the capital of France?") as result:
+    with agent.run_stream_sync("Name the capital of France.") as result:
         assert isinstance(result.get_output(), Capital)
 
 

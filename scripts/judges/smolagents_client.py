@@ -44,14 +44,14 @@ def user(text: str) -> Any:
 
 def whole(server: Server) -> None:
     """A whole reply, with its counts."""
-    reply = model_of(server).generate([user("What is the capital of France?")])
+    reply = model_of(server).generate([user("Name the capital of France.")])
     assert "Paris" in reply.content
     assert reply.token_usage.output_tokens > 0
 
 
 def stream(server: Server) -> None:
     """A stream gives the text of the whole reply."""
-    question = [user("What is the capital of France?")]
+    question = [user("Name the capital of France.")]
     model = model_of(server)
     deltas = list(model.generate_stream(question))
     assert "".join(delta.content or "" for delta in deltas) == model.generate(question).content
@@ -70,7 +70,7 @@ def required_tool(server: Server) -> None:
 def agent(server: Server) -> None:
     """A ToolCallingAgent without other tools ends in one step, by calling final_answer."""
     runner = ToolCallingAgent(tools=[], model=model_of(server), verbosity_level=0)
-    result = runner.run("What is the capital of France?", max_steps=1, return_full_result=True)
+    result = runner.run("Name the capital of France.", max_steps=1, return_full_result=True)
     assert result.state == "success"
 
 

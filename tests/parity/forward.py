@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from flm.kernels.build import load_kernels
 from flm.kvcache.pool import KVPool
 from flm.kvcache.view import ChunkView, DecodeView
 from flm.models.files import open_model
@@ -16,8 +17,15 @@ BLOCK = 8
 CPU = torch.device("cpu")
 
 
-def load(path: Path, *, dtype: torch.dtype = torch.float32, exact: bool = True) -> CausalLM:
-    return load_model(open_model(path), dtype=dtype, device=CPU, exact=exact)
+def load(
+    path: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    exact: bool = True,
+    with_kernels: bool = True,
+) -> CausalLM:
+    kernels = load_kernels().kernels if with_kernels else None
+    return load_model(open_model(path), dtype=dtype, device=CPU, exact=exact, kernels=kernels)
 
 
 class Cached:

@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "matrix.h"
+#include "product.h"
 #include "profile.h"
 #include "select.h"
 #include "team.h"
@@ -455,6 +456,12 @@ int flm_linear(const Matrix* matrix, const float* x, int num_rows, float* out, i
     });
   });
   return 0;
+}
+
+// out[num_rows, num_out] = x[num_rows, num_in] times weights that are not packed, plus the bias.
+void flm_product(const float* weights, const float* bias, int num_out, int num_in, const float* x,
+                 int num_rows, float* out, int num_threads) {
+  multiply(Product{weights, bias, num_out, num_in}, x, num_rows, out, num_threads);
 }
 
 // The `wanted` best of each row, best first, the lower id among equals. usable[row] is 0, and the

@@ -1,0 +1,97 @@
+// Products with weights as they are, in float. Every result is summed in one order that depends on
+// nothing but the length of its row: sixteen lanes walk along it, and are added at the end.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "team.h"
+#include "vec.h"
+
+// [num_out, num_in] weights, one row after another; bias [num_out], or null.
+struct Product {
+  const float *weights, *bias;
+  int num_out, num_in;
+};
+
+// The last lanes of a row, with zeros behind its end.
+static FLM_INLINE vf load_tail(const float* p, int count) {
+  float lanes[LANES] = {};
+  std::memcpy(lanes, p, count * sizeof(float));
+  return load(lanes);
+}
+
+typedef float quad __attribute__((vector_size(16)));
+
+// Four lane_sum()s at once, in its order.
+static FLM_INLINE quad lane_sums(const vf* a) {
+  quad folded[4];
+  for (int i = 0; i < 4; i++) {
+    quad part[4];
+    std::memcpy(part, &a[i], sizeof part);
+    folded[i] = (part[0] + part[2]) + (part[1] + part[3]);
+  }
+  quad low01 = __builtin_shufflevector(folded[0], folded[1], 0, 4, 1, 5);
+  quad low23 = __builtin_shufflevector(folded[2], folded[3], 0, 4, 1, 5);
+  quad high01 = __builtin_shufflevector(folded[0], folded[1], 2, 6, 3, 7);
+  quad high23 = __builtin_shufflevector(folded[2], folded[3], 2, 6, 3, 7);
+  quad even01 = low01 + high01, even23 = low23 + high23;
+  return __builtin_shufflevector(even01, even23, 0, 1, 4, 5) +
+         __builtin_shufflevector(even01, even23, 2, 3, 6, 7);
+}
+
+// ROWS rows of x times OUTS rows of weights. Where a result stands among others changes neither
+// its terms nor their order.
+template <int ROWS, int OUTS>
+static FLM_INLINE void product_tile(const Product& product, const float* x, int row, int out,
+                                    float* results) {
+  int length = product.num_in, whole = length / LANES * LANES;
+  const float *a[ROWS], *b[OUTS];
+  for (int r = 0; r < ROWS; r++) a[r] = x + (size_t)(row + r) * length;
+  for (int o = 0; o < OUTS; o++) b[o] = product.weights + (size_t)(out + o) * length;
+  vf sums[ROWS][4] = {};
+  for (int i = 0; i < whole; i += LANES) {
+    vf own[ROWS];
+    for (int r = 0; r < ROWS; r++) own[r] = load(a[r] + i);
+    for (int o = 0; o < OUTS; o++) {
+      vf weight = load(b[o] + i);
+      for (int r = 0; r < ROWS; r++) sums[r][o] = fma(own[r], weight, sums[r][o]);
+    }
+  }
+  if (whole < length)
+    for (int r = 0; r < ROWS; r++)
+      for (int o = 0; o < OUTS; o++)
+        sums[r][o] = fma(load_tail(a[r] + whole, length - whole),
+                         load_tail(b[o] + whole, length - whole), sums[r][o]);
+  quad bias = {};
+  if (product.bias != nullptr) std::memcpy(&bias, product.bias + out, OUTS * sizeof(float));
+  for (int r = 0; r < ROWS; r++) {
+    quad found = lane_sums(sums[r]) + bias;
+    std::memcpy(results + (size_t)(row + r) * product.num_out + out, &found,
+                OUTS * sizeof(float));
+  }
+}
+
+template <int OUTS>
+static void product_column(const Product& product, const float* x, Share rows, int out,
+                           float* results) {
+  int row = rows.first;
+  for (; row + 4 <= rows.last; row += 4) product_tile<4, OUTS>(product, x, row, out, results);
+  for (; row < rows.last; row++) product_tile<1, OUTS>(product, x, row, out, results);
+}
+
+// results[num_rows, num_out] = x[num_rows, num_in] times the weights, and the bias.
+static void multiply(const Product& product, const float* x, int num_rows, float* results,
+                     int num_threads) {
+  // So many rows of x stay near while the weights pass by.
+  int blocks = (num_rows + 63) / 64;
+  together(num_threads, [&](int me, Team& team) {
+    Share outs(product.num_out, me, team.size());
+    for (int block = 0; block < blocks; block++) {
+      Share rows(num_rows, block, blocks);
+      int out = outs.first;
+      for (; out + 4 <= outs.last; out += 4) product_column<4>(product, x, rows, out, results);
+      for (; out < outs.last; out++) product_column<1>(product, x, rows, out, results);
+    }
+  });
+}
