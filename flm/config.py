@@ -144,6 +144,11 @@ OPTIONS: tuple[Option, ...] = (
         _names,
     ),
     Option(
+        "require_model",
+        "Refuse requests that name no model, instead of answering with the loaded one.",
+        _one_of("True", "False"),
+    ),
+    Option(
         "normalize",
         "A regular expression; what it matches in a line of a system message is taken out, and "
         "recorded. Repeat it for several.",
@@ -212,6 +217,7 @@ class ServeConfig:
     q_tokens: int | None = None
     kv_tokens: int | None = None
     served_name: tuple[str, ...] = ()
+    require_model: bool = False
     normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"

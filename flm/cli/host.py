@@ -54,6 +54,7 @@ class _Host:
             adaptations=config.adaptations,
             cors=config.cors,
             keepalive_s=config.keepalive_s,
+            require_model=config.require_model,
             lifespan=self._lifespan,
         )
         self._server = _Server(

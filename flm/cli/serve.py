@@ -33,6 +33,7 @@ def serve(
     q_tokens: Annotated[int | None, option("q_tokens")] = None,
     kv_tokens: Annotated[int | None, option("kv_tokens")] = None,
     served_name: Annotated[list[str] | None, option("served_name")] = None,
+    require_model: Annotated[bool, switch("require_model")] = _DEFAULT.require_model,
     normalize: Annotated[list[str] | None, option("normalize")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
@@ -59,6 +60,7 @@ def serve(
         q_tokens=q_tokens,
         kv_tokens=kv_tokens,
         served_name=tuple(served_name) if served_name is not None else (),
+        require_model=require_model,
         normalize=tuple(normalize) if normalize is not None else (),
         cors=cors,
         # The casts state what ServeConfig checks when it is made.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from flm.adaptation import Adaptation, Mode
+from flm.errors import InvalidRequestError
 from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
@@ -62,6 +63,9 @@ async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
     Raises:
         FlmError: any reason not to answer it, except that there is no room now.
     """
+    if ctx.require_model and call.body.model is None:
+        problem = "model is required: this server was started with --require-model"
+        raise InvalidRequestError(f"{problem}. GET /v1/models lists what there is.", param="model")
     async with ctx.service.model_lease(call.body.model) as model:
         resolution = await _resolve(ctx, call, model)
         prepared = await ctx.service.prepare(model, resolution.request)

@@ -25,13 +25,16 @@ def create_app(
     adaptations: Mode = "note",
     cors: bool = True,
     keepalive_s: float = 10.0,
+    require_model: bool = False,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
     """The OpenAI API over ``service``.
 
     ``lifespan`` surrounds the serving: what must be loaded before and closed after.
     """
-    ctx = ServerContext(service, adaptations=adaptations, keepalive_s=keepalive_s)
+    ctx = ServerContext(
+        service, adaptations=adaptations, keepalive_s=keepalive_s, require_model=require_model
+    )
     return build_app(ctx, cors=cors, lifespan=lifespan)
 
 

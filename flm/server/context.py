@@ -21,14 +21,16 @@ def _limiter() -> CapacityLimiter:
 class ServerContext:
     """One per app. Durations are in seconds.
 
-    ``adaptations`` is the mode of a request that names none. A stream that has been silent for
-    ``keepalive_s`` gets a comment; a client that takes nothing for ``send_timeout_s`` counts as
-    gone. ``limiter`` bounds the threads that large bodies are parsed in.
+    ``adaptations`` is the mode of a request that names none; one that names no model is refused
+    under ``require_model``. A stream that has been silent for ``keepalive_s`` gets a comment; a
+    client that takes nothing for ``send_timeout_s`` counts as gone. ``limiter`` bounds
+    the threads that large bodies are parsed in.
     """
 
     service: "Service"
     adaptations: Mode = "note"
     keepalive_s: float = 10.0
+    require_model: bool = False
     send_timeout_s: float = 300.0
     max_body_bytes: int = MAX_BODY_BYTES
     limiter: CapacityLimiter = field(default_factory=_limiter)

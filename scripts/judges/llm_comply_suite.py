@@ -18,10 +18,6 @@ OTHERWISE = {
         "HTTP 400 (expected [200])",
         "an image is a 400, because no model here can see",
     ),
-    "chat-error-handling": (
-        "HTTP 200 (expected [400, 422])",
-        "a request without model is answered by the loaded one",
-    ),
     "chat-reasoning-summary": (
         "usage.completion_tokens_details.reasoning_tokens is 0",
         "reasoning is accepted and leaves a model that cannot reason as it is",

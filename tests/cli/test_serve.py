@@ -53,8 +53,8 @@ def test_flags_become_the_configuration(tiny, served):
         "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
         "--kv-dtype", "bfloat16",
-        "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--grace-s", "1.5",
-        "--keepalive-s", "2", "--log-level", "debug",
+        "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--require-model",
+        "--grace-s", "1.5", "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
     assert outcome.code == 0
     assert served == [
@@ -75,6 +75,7 @@ def test_flags_become_the_configuration(tiny, served):
             device="cpu",
             threads=1,
             adaptations="refuse",
+            require_model=True,
             grace_s=1.5,
             keepalive_s=2.0,
             log_level="debug",

@@ -1,5 +1,7 @@
 """The small paths, the plan and the sticky store; CORS."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -142,3 +144,19 @@ async def test_a_model_that_is_not_loaded_has_blanks() -> None:
         model = (await client.get("/v1/models/a:1b")).json()
     ModelReply.model_validate(model)
     assert (model["loaded"], model["vocab_size"]) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("chat/completions", {"messages": HELLO}), ("completions", {"prompt": "x"})]
+)
+async def test_a_server_may_insist_on_a_model(path: str, body: dict[str, object]) -> None:
+    service: Any = FakeService()
+    async with in_process(ServerContext(service, require_model=True)) as client:
+        for end in ("", "/plan"):
+            reply = await client.post(f"/v1/{path}{end}", json=body)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["param"]) == (400, "model")
+            assert "--require-model" in error["message"]
+            assert (
+                await client.post(f"/v1/{path}{end}", json={**body, "model": "fake:1b"})
+            ).is_success

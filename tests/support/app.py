@@ -86,6 +86,7 @@ def running_app(config: ServeConfig, store: Path) -> Iterator[RunningApp]:
         adaptations=config.adaptations,
         cors=config.cors,
         keepalive_s=config.keepalive_s,
+        require_model=config.require_model,
         lifespan=_lifespan_of(service),
     )
     listener = listen("127.0.0.1", 0)

@@ -153,7 +153,9 @@ def serving() -> Iterator[Server]:
     """
     with tempfile.NamedTemporaryFile("w", prefix="flm-judged-") as log_file:
         log_path = Path(log_file.name)
-        arguments = ["serve", MODEL, "--port", "0", "--ctx-len", str(CONTEXT_LEN)]
+        # Every client here names its model, and one suite wants a request without one refused.
+        flags = ["--port", "0", "--ctx-len", str(CONTEXT_LEN), "--require-model"]
+        arguments = ["serve", MODEL, *flags]
         # As on Ctrl-C, so that the server is ended too.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         process = subprocess.Popen(
