@@ -36,6 +36,7 @@ ToolDialect = Literal[
     "harmony",
 ]  # fmt: skip
 SpeculateChoice = Literal["off", "ngram", "auto"]
+WeightChoice = Literal["auto", "int8", "int4"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -161,6 +162,12 @@ OPTIONS: tuple[Option, ...] = (
         _one_of("auto", "float32", "bfloat16", "float16"),
     ),
     Option(
+        "weights",
+        "int8 or int4 keep the matrices in so many bits and compute in bfloat16, for CUDA devices; "
+        "auto keeps them as the mode does.",
+        _one_of("auto", "int8", "int4"),
+    ),
+    Option(
         "kv_dtype",
         "Format of the keys and values in the KV cache. auto: that of the weights; bfloat16 with "
         "the native kernels, which keep no other.",
@@ -221,6 +228,7 @@ class ServeConfig:
     normalize: tuple[str, ...] = ()
     cors: bool = True
     dtype: Dtype = "auto"
+    weights: WeightChoice = "auto"
     kv_dtype: Dtype = "auto"
     kernels: KernelChoice = "auto"
     speculate: SpeculateChoice = DEFAULT_SPECULATE

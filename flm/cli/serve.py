@@ -13,6 +13,7 @@ from flm.config import (
     ServeConfig,
     SpeculateChoice,
     ToolDialect,
+    WeightChoice,
     effective_ctx_len,
 )
 
@@ -37,6 +38,7 @@ def serve(
     normalize: Annotated[list[str] | None, option("normalize")] = None,
     cors: Annotated[bool, switch("cors")] = _DEFAULT.cors,
     dtype: Annotated[str, option("dtype")] = _DEFAULT.dtype,
+    weights: Annotated[str, option("weights")] = _DEFAULT.weights,
     kv_dtype: Annotated[str, option("kv_dtype")] = _DEFAULT.kv_dtype,
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
     speculate: Annotated[str, option("speculate")] = _DEFAULT.speculate,
@@ -65,6 +67,7 @@ def serve(
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
+        weights=cast("WeightChoice", weights),
         kv_dtype=cast("Dtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
         speculate=cast("SpeculateChoice", speculate),

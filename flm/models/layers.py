@@ -12,6 +12,7 @@ from torch.nn import functional
 from flm.kernels.activation import silu, steady_silu
 from flm.kernels.library import Kernels
 from flm.kernels.linear import Product, linear, steady_product
+from flm.kernels.weight_only import WeightFormat, weight_only
 from flm.models.config import (
     FactorScaling,
     LinearScaling,
@@ -35,16 +36,21 @@ class Weights(Protocol):
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Makes layers out of weights; ``exact`` picks the operations whose rows do not depend on
-    what stands beside them, which the native ``kernels`` make fast."""
+    what stands beside them, which the native ``kernels`` make fast. ``weight_format`` is how the
+    layers keep their matrices; None: as the weights give them."""
 
     weights: Weights
     exact: bool
     kernels: Kernels | None = None
+    weight_format: WeightFormat | None = None
 
-    def linear(self, name: str, num_in: int, num_out: int, *, bias: bool = False) -> "Linear":
+    def linear(self, name: str, num_in: int, num_out: int, *, bias: bool = False) -> "Projection":
         """The product ``name``: [T, num_in] to [T, num_out]."""
         weight = self.weights.tensor(f"{name}.weight", num_out, num_in)
-        return self.product(weight, self.weights.tensor(f"{name}.bias", num_out) if bias else None)
+        own_bias = self.weights.tensor(f"{name}.bias", num_out) if bias else None
+        if self.weight_format is not None:
+            return weight_only(weight, own_bias, self.weight_format)
+        return self.product(weight, own_bias)
 
     def product(self, weight: Tensor, bias: Tensor | None = None) -> "Linear":
         """The product with a tensor that is already there."""
@@ -63,6 +69,10 @@ class Parts:
             down=self.linear(f"{name}.down", inner, hidden, bias=bias),
             activation=steady_silu if self.exact else silu,
         )
+
+
+Projection = Callable[[Tensor], Tensor]
+"""A product with a matrix that is known: [T, in] to [T, out]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +104,9 @@ class RMSNorm:
 class GatedMLP:
     """``down(silu(gate(x)) * up(x))`` (SwiGLU, arXiv 2002.05202)."""
 
-    gate: Linear
-    up: Linear
-    down: Linear
+    gate: Projection
+    up: Projection
+    down: Projection
     activation: Callable[[Tensor], Tensor]
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from flm.kvcache.layout import CacheLayout, LayerState
 from flm.models.attention import Attend, AttentionView
 from flm.models.config import ModelConfig
-from flm.models.layers import GatedMLP, Linear, Parts, RMSNorm, Rope, Rotation
+from flm.models.layers import GatedMLP, Parts, Projection, RMSNorm, Rope, Rotation
 
 
 class Attention(Protocol):
@@ -92,7 +92,7 @@ class Llama:
         """The attention of layer ``index``."""
         return LlamaAttention(self.config, parts, index)
 
-    def lm_head(self, parts: Parts) -> Linear:
+    def lm_head(self, parts: Parts) -> Projection:
         """The product that gives the logits; a tied one shares the embedding's memory."""
         if self.config.tie_embeddings:
             return parts.product(self.embedding)

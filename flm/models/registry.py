@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from flm.kernels.library import Kernels
+from flm.kernels.weight_only import WeightFormat
 from flm.kvcache.layout import CacheLayout
 from flm.log import logger
 from flm.models.attention import AttentionView
@@ -52,16 +53,18 @@ def load_model(
     device: torch.device,
     exact: bool,
     kernels: Kernels | None = None,
+    weight_format: WeightFormat | None = None,
 ) -> CausalLM:
     """Read the weights and build the network.
 
     ``exact`` makes a row's result independent of the other rows and of how its sequence was cut
     (bit for bit in float32 on the CPU), which costs speed, less of it with the native
-    ``kernels``. Raises ModelFileError where a tensor is missing, damaged or of a wrong shape.
+    ``kernels``. With a ``weight_format`` the layers' matrices are rounded to it. Raises
+    ModelFileError where a tensor is missing, damaged or of a wrong shape.
     """
     _warn_of_window(files)
     config = files.config
-    parts = Parts(_weights(files, dtype, device), exact, kernels)
+    parts = Parts(_weights(files, dtype, device), exact, kernels, weight_format)
     return NETWORKS[config.architecture](config, parts, device)
 
 

@@ -205,6 +205,7 @@ def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -
             device=numerics.device,
             exact=numerics.is_exact,
             kernels=numerics.exact_kernels,
+            weight_format=numerics.weight_format,
         )
     num_blocks = num_pool_blocks(
         model.layout, numerics, asked_tokens=config.kv_tokens, context_len=opened.context_len

@@ -9,6 +9,7 @@ from flm.config import ServeConfig
 from flm.errors import ConfigError
 from flm.kernels.build import load_kernels
 from flm.kernels.library import Kernels
+from flm.kernels.weight_only import WeightFormat, problem_of
 from flm.kvcache.layout import CacheLayout
 from flm.log import logger
 from flm.models.config import ModelConfig
@@ -23,7 +24,8 @@ POOL_SHARE_OF_FREE_MEMORY = 0.6
 class Numerics:
     """``kv_dtype`` is that of the cache and ``dtype``, without the native ``kernels``, that of the
     weights. ``is_exact``: weights and cache are as they are, in float32, and a row's results have
-    the same bits whatever is computed beside it; ``exact_kernels`` make that fast."""
+    the same bits whatever is computed beside it; ``exact_kernels`` make that fast.
+    ``weight_format`` is how the matrices of the layers are kept, if not in ``dtype``."""
 
     device: torch.device
     dtype: torch.dtype
@@ -31,6 +33,7 @@ class Numerics:
     is_exact: bool
     kernels: Kernels | None = None
     exact_kernels: Kernels | None = None
+    weight_format: WeightFormat | None = None
 
     @property
     def keeps_bits(self) -> bool:
@@ -39,8 +42,12 @@ class Numerics:
 
     @property
     def dtype_name(self) -> str:
-        """``float32``, ``bfloat16`` or ``float16``; ``int8`` where products are in integers."""
-        return "int8" if self.kernels is not None else str(self.dtype).removeprefix("torch.")
+        """``float32``, ``bfloat16`` or ``float16``; ``int8`` where products are in integers; both
+        where only the weights are, as in ``bfloat16 with int4 weights``."""
+        if self.kernels is not None:
+            return "int8"
+        own = str(self.dtype).removeprefix("torch.")
+        return own if self.weight_format is None else f"{own} with {self.weight_format} weights"
 
     @property
     def free_bytes(self) -> int:
@@ -67,6 +74,8 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
             "use --device cpu.",
             param="kernels",
         )
+    if config.weights != "auto":
+        return _weight_only(config, device)
     if config.dtype != "auto":
         asked: torch.dtype = getattr(torch, config.dtype)
         kv_dtype = _kv_dtype(config, asked)
@@ -82,6 +91,25 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     return Numerics(device, dtype, _kv_dtype(config, dtype), is_exact=False)
+
+
+def _weight_only(config: ServeConfig, device: torch.device) -> Numerics:
+    """Few bits for the weights, more for everything else."""
+    if config.dtype == "float32" or config.kernels == "native":
+        other = "--dtype float32" if config.dtype == "float32" else "--kernels native"
+        raise ConfigError(
+            f"--weights {config.weights} does not go with {other}, which has its own format for "
+            "the weights. Leave one of them out.",
+            param="weights",
+        )
+    dtype: torch.dtype = torch.bfloat16 if config.dtype == "auto" else getattr(torch, config.dtype)
+    format_: WeightFormat = "int8" if config.weights == "int8" else "int4"
+    kv_dtype = _kv_dtype(config, dtype)
+    problem = problem_of(format_, device, dtype)
+    if problem is not None:
+        reason = f"torch has no {format_} kernel for {device} in {config.dtype} ({problem})"
+        logger.warning("%s; the weights are widened before each product, which is slow.", reason)
+    return Numerics(device, dtype, kv_dtype, is_exact=False, weight_format=format_)
 
 
 def speculates(config: ServeConfig, numerics: Numerics) -> bool:

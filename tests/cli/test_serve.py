@@ -52,7 +52,7 @@ def test_flags_become_the_configuration(tiny, served):
         "--kv-tokens", "1024",
         "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
-        "--kv-dtype", "bfloat16",
+        "--kv-dtype", "bfloat16", "--weights", "int4",
         "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--require-model",
         "--grace-s", "1.5", "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
@@ -71,6 +71,7 @@ def test_flags_become_the_configuration(tiny, served):
             normalize=("Today is .*", "x-.*"),
             cors=False,
             dtype="float32",
+            weights="int4",
             kv_dtype="bfloat16",
             device="cpu",
             threads=1,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flm.kernels.build import load_kernels
+from flm.kernels.weight_only import WeightFormat
 from flm.kvcache.pool import KVPool
 from flm.kvcache.view import ChunkView, DecodeView
 from flm.models.files import open_model
@@ -23,9 +24,16 @@ def load(
     dtype: torch.dtype = torch.float32,
     exact: bool = True,
     with_kernels: bool = True,
+    weight_format: WeightFormat | None = None,
 ) -> CausalLM:
-    kernels = load_kernels().kernels if with_kernels else None
-    return load_model(open_model(path), dtype=dtype, device=CPU, exact=exact, kernels=kernels)
+    return load_model(
+        open_model(path),
+        dtype=dtype,
+        device=CPU,
+        exact=exact,
+        kernels=load_kernels().kernels if with_kernels else None,
+        weight_format=weight_format,
+    )
 
 
 class Cached:

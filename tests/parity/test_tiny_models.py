@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from flm.kernels.weight_only import WeightFormat
 from flm.models.files import open_model
 from tests.parity.forward import Cached, load, logits_of
 from tests.support.tiny import (
@@ -131,6 +132,19 @@ def test_bfloat16_stays_near_float32(architecture: Architecture, tmp_path: Path)
     wanted = logits_of(load(folder), IDS)
     found = logits_of(load(folder, dtype=torch.bfloat16, exact=False), IDS)
     assert torch.nn.functional.cosine_similarity(found, wanted).min() > 0.99
+
+
+@pytest.mark.parametrize("format_", ["int8", "int4"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_weights_in_few_bits_stay_near_float32(
+    architecture: Architecture, format_: WeightFormat, tmp_path: Path
+) -> None:
+    folder = tiny_folder(tmp_path, architecture)
+    wanted = logits_of(load(folder), IDS)
+    found = logits_of(load(folder, dtype=torch.bfloat16, exact=False, weight_format=format_), IDS)
+    alike = torch.nn.functional.cosine_similarity(found, wanted).mean()
+    assert alike > (0.99 if format_ == "int8" else 0.9)
+    assert not torch.equal(found, logits_of(load(folder, dtype=torch.bfloat16, exact=False), IDS))
 
 
 @pytest.mark.parametrize("quantisation", ["F16", "BF16", "Q8_0", "Q5_1", "Q4_0"])

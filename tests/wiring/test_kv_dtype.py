@@ -51,6 +51,18 @@ def test_the_cache_has_the_format_of_the_weights_unless_told_otherwise(
     assert (found.is_exact, found.kernels is not None) == (is_exact, is_native)
 
 
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_weights_in_few_bits(shape: ModelConfig, weights: Any) -> None:
+    found = choose_numerics(ServeConfig(device="cpu", weights=weights), shape)
+    assert (found.dtype, found.kv_dtype, found.kernels) == (torch.bfloat16, torch.bfloat16, None)
+    assert found.dtype_name == f"bfloat16 with {weights} weights"
+    assert not found.keeps_bits
+    for options in ({"dtype": "float32"}, {"kernels": "native"}):
+        with pytest.raises(ConfigError, match=f"--weights {weights} does not go with") as caught:
+            choose_numerics(ServeConfig(device="cpu", weights=weights, **options), shape)
+        assert caught.value.param == "weights"
+
+
 @pytest.mark.parametrize("kernels", ["auto", "native"])
 @pytest.mark.parametrize("kv_dtype", ["float32", "float16"])
 def test_the_native_kernels_keep_no_other_format(
