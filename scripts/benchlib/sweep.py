@@ -71,8 +71,9 @@ def draw(
             (line,) = axes.plot(
                 sizes, [Summary(tuple(values[size])).median for size in sizes], label=name
             )
-            points = [(size, value) for size in sizes for value in values[size]]
-            axes.scatter(*zip(*points, strict=True), s=9, color=line.get_color())
+            for size in sizes:
+                own = values[size]
+                axes.scatter([size] * len(own), own, s=9, color=line.get_color())
         across, up = TITLES[kind]
         axes.set_xscale("log", base=2)
         ticks = sorted({size for values in found for size in values})

@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flm.router.adapt import Adapted, Body
-from flm.router.dialects.base import Data, compact, described, number_of, raise_error, text_of
+from flm.router.dialects.base import (
+    Data,
+    compact,
+    described,
+    number_of,
+    raise_error,
+    start_of,
+    text_of,
+)
 from flm.router.parts import (
     CitationPart,
     MediaPart,
@@ -21,7 +29,6 @@ from flm.router.response import (
     FinishReason,
     StreamEnd,
     StreamEvent,
-    StreamStart,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -54,7 +61,7 @@ class AnthropicDialect:
     def whole(self, data: Data, provider: str) -> Iterator[StreamEvent]:
         """One message."""
         raise_error(data, provider)
-        yield StreamStart(data.get("id"), text_of(data.get("model")))
+        yield start_of(data)
         for place, block in enumerate(data["content"]):
             yield from _begin(place, block, is_whole=True)
         yield StreamEnd(_reason(data.get("stop_reason")), _usage(data))
@@ -82,7 +89,7 @@ class AnthropicParser:
                 message = data["message"]
                 self._usage = self._usage.updated(_usage(message))
                 self._is_started = True
-                yield StreamStart(message.get("id"), text_of(message.get("model")))
+                yield start_of(message)
             case "content_block_start":
                 yield from _begin(int(data["index"]), data["content_block"], is_whole=False)
             case "content_block_delta":

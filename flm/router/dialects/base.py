@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from flm.adaptation import Adaptation
 from flm.router.adapt import Adapted, Body
 from flm.router.faults import error_of
 from flm.router.request import Tool
-from flm.router.response import StreamEvent, TokenLogprob
+from flm.router.response import StreamEvent, StreamStart, TokenLogprob
 
 Data = Mapping[str, Any]
 
@@ -45,6 +46,21 @@ def raise_error(data: Data, provider: str) -> None:
     """Raise the error that a reply or an event of a stream carries, if any."""
     if data.get("error") is not None:
         raise error_of(provider, data)
+
+
+def start_of(data: Data) -> StreamStart:
+    """The start of a reply, with the record that a server of ours keeps."""
+    records = tuple(
+        Adaptation(
+            text_of(entry["field"]),
+            entry["action"],
+            text_of(entry.get("reason")),
+            entry.get("asked"),
+            entry.get("applied"),
+        )
+        for entry in data.get("adaptations") or ()
+    )
+    return StreamStart(data.get("id") or None, text_of(data.get("model")), records)
 
 
 def compact(value: Any) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flm.adaptation import Adaptation
 from flm.router.adapt import Adapted, Body
 from flm.router.dialects.base import (
     Data,
@@ -12,6 +11,7 @@ from flm.router.dialects.base import (
     number_of,
     openai_logprobs,
     raise_error,
+    start_of,
     text_of,
 )
 from flm.router.parts import (
@@ -30,7 +30,6 @@ from flm.router.response import (
     RefusalDelta,
     StreamEnd,
     StreamEvent,
-    StreamStart,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -72,7 +71,7 @@ class ChatDialect:
     def whole(self, data: Data, provider: str) -> Iterator[StreamEvent]:
         """One reply."""
         raise_error(data, provider)
-        yield _start(data)
+        yield start_of(data)
         choice = data["choices"][0]
         yield from _deltas(choice, choice["message"])
         yield StreamEnd(_reason(choice.get("finish_reason")), _usage(data))
@@ -96,7 +95,7 @@ class ChatParser:
         raise_error(data, self._provider)
         if not self._is_started:
             self._is_started = True
-            yield _start(data)
+            yield start_of(data)
         self._usage = self._usage.updated(_usage(data))
         for choice in data.get("choices") or ():
             if choice.get("index", 0) != 0:
@@ -177,21 +176,6 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 # --- reading -----------------------------------------------------------------------------------
-
-
-def _start(data: Data) -> StreamStart:
-    records = tuple(
-        Adaptation(
-            text_of(entry["field"]),
-            entry["action"],
-            text_of(entry.get("reason")),
-            entry.get("asked"),
-            entry.get("applied"),
-        )
-        for entry in data.get("adaptations") or ()
-    )
-    identity = data.get("id")
-    return StreamStart(identity or None, text_of(data.get("model")), records)
 
 
 def _deltas(choice: Data, message: Data) -> Iterator[StreamEvent]:

@@ -11,6 +11,7 @@ from flm.router.dialects.base import (
     number_of,
     openai_logprobs,
     raise_error,
+    start_of,
     text_of,
 )
 from flm.router.faults import error_of
@@ -32,7 +33,6 @@ from flm.router.response import (
     RefusalDelta,
     StreamEnd,
     StreamEvent,
-    StreamStart,
     TextDelta,
     ThinkingDelta,
     ToolCallDelta,
@@ -64,7 +64,7 @@ class ResponsesDialect:
 
     def whole(self, data: Data, provider: str) -> Iterator[StreamEvent]:
         """One response."""
-        yield StreamStart(data.get("id"), text_of(data.get("model")))
+        yield start_of(data)
         if data.get("status") not in ("completed", "incomplete", None):
             raise error_of(provider, {"error": data.get("error") or {"message": "It failed."}})
         raise_error(data, provider)
@@ -90,7 +90,7 @@ class ResponsesParser:
         match kind:
             case "response.created":
                 response = data["response"]
-                yield StreamStart(response.get("id"), text_of(response.get("model")))
+                yield start_of(response)
             case "response.completed" | "response.incomplete":
                 yield _end(data["response"])
             case "response.failed":
