@@ -40,6 +40,12 @@ class ConversationBody(GenerationBody):
         raise NotImplementedError
 
     @property
+    def message_fields(self) -> tuple[str, ...]:
+        """The field that the content of each of ``plain_messages`` comes from; empty: messages, one
+        each."""
+        return ()
+
+    @property
     def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
         """The tools that the model may call, and sees, in OpenAI's form."""
         return ()
