@@ -60,6 +60,12 @@ class RefusedError(InvalidRequestError):
     code = "refused"
 
 
+class NoThreadsError(InvalidRequestError):
+    """The caller wants its messages to be kept here, and sent only once."""
+
+    code = "thread_unsupported_request"
+
+
 class ContextLengthError(FlmError):
     """The prompt has as many tokens as the context, or more: ``prompt_len``, if they were
     counted."""

@@ -23,8 +23,8 @@ _ANTHROPIC_TYPES = {
 
 
 def anthropic_envelope(error: FlmError, request_id: str) -> dict[str, Any]:
-    """``{"type": "error", "error": {type, message}, "request_id"}``, with OpenAI's param and code
-    in it."""
+    """``{"type": "error", "error": {type, message, details}, "request_id"}``, with OpenAI's param
+    and code beside the type."""
     # Agents look for these words, to shorten their messages.
     is_long = isinstance(error, ContextLengthError)
     detail = {
@@ -32,6 +32,7 @@ def anthropic_envelope(error: FlmError, request_id: str) -> dict[str, Any]:
         "message": f"prompt is too long: {error.message}" if is_long else error.message,
         "param": error.param,
         "code": error.code,
+        "details": {"error_code": error.code},
     }
     return {"type": "error", "error": detail, "request_id": request_id}
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from flm.errors import InvalidRequestError
+from flm.errors import InvalidRequestError, NoThreadsError
 from flm.server.schemas.anthropic_blocks import (
     AssistantMessage,
     CacheControl,
@@ -54,9 +54,19 @@ UNREAD: Mapping[str, Unread] = {
     "inference_geo": Unread("The model runs on this machine.", _is("", "global")),
     "mcp_servers": Unread("No MCP server is called from here; send its tools as tools.", _is([])),
     "speed": Unread("There is one speed.", _is("standard")),
+    "user_profile_id": Unread("", _always),
+    "workspace_id": Unread("", _always),
 }
-"""Fields of Anthropic's that have no effect, each with the values that are met anyway. The first
-three switch on other fields, which are read or recorded by themselves."""
+"""Fields of Anthropic's that have no effect, each with the values that are met anyway. Those that
+are always met say who asks, or switch on other fields, which are read or recorded by themselves."""
+
+
+def _refuse_thread(value: Any) -> Any:
+    if value not in (None, False):
+        raise NoThreadsError(
+            "Messages are not kept here; send all of them each time, and no thread.", param="thread"
+        )
+    return value
 
 
 class MessagesFields(ReasoningFields):
@@ -92,6 +102,9 @@ class MessagesFields(ReasoningFields):
     service_tier: str | None = Field(
         None, description="Others than auto and standard_only are recorded as dropped."
     )
+    thread: Annotated[
+        Any, BeforeValidator(_refuse_thread), WithJsonSchema({"enum": [False, None]})
+    ] = Field(None, description="400: messages are not kept. The SDK then sends them all.")
 
     # --- checks ------------------------------------------------------------------------------
 

@@ -190,7 +190,13 @@ class MessageEvent(
     """One event of a stream; its name is its type."""
 
 
-# --- errors and models -------------------------------------------------------------------------
+# --- errors, models ----------------------------------------------------------------------------
+
+
+class MessageErrorCode(Reply):
+    """The code where clients of Anthropic's look for it."""
+
+    error_code: str
 
 
 class MessageErrorDetail(Reply):
@@ -206,6 +212,7 @@ class MessageErrorDetail(Reply):
     message: str
     param: str | None
     code: str
+    details: MessageErrorCode
 
 
 class MessageErrorReply(Reply):
@@ -214,3 +221,28 @@ class MessageErrorReply(Reply):
     type: Literal["error"]
     error: MessageErrorDetail
     request_id: str
+
+
+class AnthropicModelReply(Reply):
+    """A model, as clients of Anthropic's read it."""
+
+    type: Literal["model"]
+    id: str
+    display_name: str
+    created_at: str
+    max_input_tokens: int
+    max_tokens: int
+    capabilities: None
+    lifecycle: Literal["active"]
+    line: None
+    deprecated_at: None
+    retires_at: None
+
+
+class AnthropicModelList(Reply):
+    """All of them, on one page."""
+
+    data: list[AnthropicModelReply]
+    has_more: Literal[False]
+    first_id: str | None
+    last_id: str | None
