@@ -62,7 +62,7 @@ are always met say who asks, or switch on other fields, which are read or record
 
 
 def _refuse_thread(value: Any) -> Any:
-    if value not in (None, False):
+    if value is not None and value is not False:
         raise NoThreadsError(
             "Messages are not kept here; send all of them each time, and no thread.", param="thread"
         )

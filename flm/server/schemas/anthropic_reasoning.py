@@ -74,6 +74,11 @@ class ReasoningFields(ConversationBody):
         return OutputConstraint("json", config.format.json_schema, "output_config.format.schema")
 
     @property
+    def format_field(self) -> str:
+        """The field that asks for ``constraint``; empty: none does."""
+        return "" if self.constraint is None else self.constraint.param.removesuffix(".schema")
+
+    @property
     def _effort(self) -> str | None:
         return None if self.output_config is None else self.output_config.effort
 

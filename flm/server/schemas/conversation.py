@@ -56,6 +56,11 @@ class ConversationBody(GenerationBody):
         return None
 
     @property
+    def format_field(self) -> str:
+        """The field that asks for ``constraint``; empty: none does."""
+        return "" if self.constraint is None else self.constraint.param.partition(".")[0]
+
+    @property
     def continues(self) -> bool:
         """True when the reply goes on where the last message ends."""
         return False
