@@ -44,12 +44,22 @@ def _is(*values: Any) -> Callable[[Any], bool]:
     return lambda value: value in values
 
 
+def _clears_nothing(value: Any) -> bool:
+    edits = value.get("edits", []) if isinstance(value, dict) else None
+    return isinstance(edits, list) and all(map(_keeps_all, edits))
+
+
+def _keeps_all(edit: Any) -> bool:
+    is_about_thoughts = isinstance(edit, dict) and "clear_thinking" in str(edit.get("type"))
+    return is_about_thoughts and edit.get("keep") == "all"
+
+
 UNREAD: Mapping[str, Unread] = {
     "anthropic_version": Unread("", _always),
     "anthropic_beta": Unread("", _always),
     "betas": Unread("", _always),
     "container": Unread("No code is run here.", _is("", {})),
-    "context_management": Unread("Messages are read as they are sent.", _is({}, {"edits": []})),
+    "context_management": Unread("Messages are read as they are sent.", _clears_nothing),
     "fallbacks": Unread("The model that was asked for answers.", _is([])),
     "inference_geo": Unread("The model runs on this machine.", _is("", "global")),
     "mcp_servers": Unread("No MCP server is called from here; send its tools as tools.", _is([])),
@@ -176,7 +186,8 @@ class MessagesFields(ReasoningFields):
 
     @property
     def _system(self) -> tuple[Mapping[str, Any], ...]:
-        text = as_text(self.system)
+        # Blocks are instructions of their own; run together, a last word would meet a first one.
+        text = as_text(self.system, between="\n")
         return ({"role": "system", "content": text},) if text else ()
 
     @property

@@ -124,11 +124,11 @@ Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discri
 # --- as chat templates read them ---------------------------------------------------------------
 
 
-def as_text(content: str | Sequence[Schema] | None) -> str:
-    """The text blocks of a content, joined without a separator."""
+def as_text(content: str | Sequence[Schema] | None, *, between: str = "") -> str:
+    """The text blocks of a content, with ``between`` between them."""
     if content is None or isinstance(content, str):
         return content if content is not None else ""
-    return "".join(block.text for block in content if isinstance(block, TextBlock))
+    return between.join(block.text for block in content if isinstance(block, TextBlock))
 
 
 def plain_messages(message: Message) -> list[dict[str, Any]]:

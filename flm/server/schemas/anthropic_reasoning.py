@@ -96,6 +96,12 @@ class ReasoningFields(ConversationBody):
             return None if self._is_off else own
         return super().sticky_value(name)
 
+    def asked_value(self, name: str) -> Any:
+        """As ``sticky_value``, in the words of the body, for the record."""
+        if name == "think" and self.thinking is not None:
+            return self.thinking.type
+        return super().asked_value(name)
+
     def own_name(self, name: str) -> str:
         """What this body calls a field: Anthropic's name, unless only ours was sent."""
         if name == "think":

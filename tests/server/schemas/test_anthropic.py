@@ -62,7 +62,7 @@ def test_texts() -> None:
         {"role": "user", "content": "c"},
         system=parts,
     ) == [
-        {"role": "system", "content": "ab"},
+        {"role": "system", "content": "a\nb"},
         {"role": "user", "content": "ab"},
         {"role": "system", "content": "ab"},
         {"role": "assistant", "content": "ab"},
@@ -425,7 +425,7 @@ async def test_fields_that_are_met(client: httpx.AsyncClient) -> None:
         client,
         service_tier="standard_only",
         tools=[{**TOOL, "defer_loading": False, "allowed_callers": ["direct"]}],
-        context_management={"edits": []},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
         mcp_servers=[],
         speed="standard",
         inference_geo="global",
