@@ -60,12 +60,25 @@ class RefusedError(InvalidRequestError):
     code = "refused"
 
 
+class NoThreadsError(InvalidRequestError):
+    """The caller wants its messages to be kept here, and sent only once."""
+
+    code = "thread_unsupported_request"
+
+
 class ContextLengthError(FlmError):
-    """The prompt has as many tokens as the context, or more."""
+    """The prompt has as many tokens as the context, or more: ``prompt_len``, if they were
+    counted."""
 
     status = 400
     type = "model_error"
     code = "context_length_exceeded"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, prompt_len: int | None = None
+    ) -> None:
+        super().__init__(message, param=param)
+        self.prompt_len = prompt_len
 
 
 class ModelNotFoundError(InvalidRequestError):

@@ -30,6 +30,8 @@ without doing it |
 | `GET /v1/settings`, `DELETE /v1/settings` | the sticky settings and who set them; back to the \
 defaults |
 | `GET /v1/models`, `GET /v1/models/{id}` | the installed models |
+| `POST /v1/messages`, `/v1/messages/plan`, `/v1/messages/count_tokens` | Anthropic's messages: \
+[anthropic.md](anthropic.md) |
 | `POST /completion`, `/tokenize`, `/detokenize`, `/apply-template`, `GET /props`, `/slots` | \
 llama-server's endpoints: [llama-server.md](llama-server.md) |
 | `GET /v1/version`, `GET /health` | the version; 200 when requests can be answered |
@@ -111,7 +113,8 @@ rewrites the text, and for models of the harmony format.
 
 ## Errors
 
-Every error has OpenAI's shape, `{"error": {message, type, param, code}}`.
+Every error has OpenAI's shape, `{"error": {message, type, param, code}}`; below `/v1/messages` it has
+[Anthropic's](anthropic.md#errors).
 
 | status | code | when |
 |---|---|---|

@@ -20,10 +20,13 @@ from typer.testing import CliRunner
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
 from flm.models.catalog import load_catalog
+from flm.server.schemas import anthropic
+from flm.server.schemas.anthropic import MessagesBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
+from flm.sticky import SAMPLING_FIELDS
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -267,8 +270,15 @@ def test_every_field_of_llama_server_is_on_its_page() -> None:
     assert missing == []
 
 
+def test_every_field_of_anthropic_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "anthropic.md").read_text("utf-8")
+    fields = (MessagesBody.model_fields.keys() | anthropic.UNREAD.keys()) - set(SAMPLING_FIELDS)
+    assert sorted(name for name in fields if f"`{name}`" not in page) == []
+
+
 def test_every_field_has_a_meaning() -> None:
-    for schema in (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody):
+    bodies = (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody, MessagesBody)
+    for schema in bodies:
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"

@@ -113,6 +113,15 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
     return ordered((*plan.records, *inherited), type(call.body))
 
 
+def visible_of_prompt(call: Call, plan: Decided) -> tuple[Adaptation, ...]:
+    """As ``visible``, for a reply about the prompt alone: how tokens would be chosen does not
+    matter to it."""
+    snapshot = plan.model.store.peek(plan.prepared.request.sent)
+    shown = {call.body.own_name(name) for name in REASONING_FIELDS}
+    told = visible(call, plan, snapshot)
+    return tuple(entry for entry in told if entry.action != "defaulted" or entry.field in shown)
+
+
 def _without_effect(body: GenerationBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
     if not isinstance(body, ConversationBody):

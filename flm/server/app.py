@@ -11,7 +11,7 @@ from flm.server.context import ServerContext
 from flm.server.errors import install_handlers
 from flm.server.middleware import BodyLimit, LastCatch, RequestIds, allow_any_origin
 from flm.server.openapi import install_document
-from flm.server.routes import generate, llama, models, settings, status
+from flm.server.routes import anthropic, generate, llama, models, settings, status
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -50,7 +50,7 @@ def build_app(
         redoc_url=None,
     )
     install_handlers(app)
-    for module in (generate, llama, models, settings, status):
+    for module in (generate, anthropic, llama, models, settings, status):
         module.add_routes(app, ctx)
     install_document(app)
     # Added last runs first.

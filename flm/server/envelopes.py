@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from flm.errors import FlmError
+from flm.errors import ContextLengthError, FlmError
 
 Envelope = Callable[[FlmError, str], dict[str, Any]]
 """From an error and the id of the request to the body that tells it."""
@@ -14,7 +14,30 @@ def openai_envelope(error: FlmError, request_id: str) -> dict[str, Any]:  # noqa
     return error.to_dict()
 
 
-_BY_PREFIX: tuple[tuple[str, Envelope], ...] = ()
+_ANTHROPIC_TYPES = {
+    404: "not_found_error",
+    413: "request_too_large",
+    500: "api_error",
+    503: "overloaded_error",
+}
+
+
+def anthropic_envelope(error: FlmError, request_id: str) -> dict[str, Any]:
+    """``{"type": "error", "error": {type, message, details}, "request_id"}``, with OpenAI's param
+    and code beside the type."""
+    # Agents look for these words, to shorten their messages.
+    is_long = isinstance(error, ContextLengthError)
+    detail = {
+        "type": _ANTHROPIC_TYPES.get(error.status, "invalid_request_error"),
+        "message": f"prompt is too long: {error.message}" if is_long else error.message,
+        "param": error.param,
+        "code": error.code,
+        "details": {"error_code": error.code},
+    }
+    return {"type": "error", "error": detail, "request_id": request_id}
+
+
+_BY_PREFIX: tuple[tuple[str, Envelope], ...] = (("/v1/messages", anthropic_envelope),)
 
 
 def envelope_of(path: str) -> Envelope:

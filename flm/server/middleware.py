@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from flm.errors import BodyTooLargeError
 from flm.server.errors import as_flm_error, error_response
 
-REQUEST_ID_HEADER = "x-request-id"
+REQUEST_ID_HEADERS = ("x-request-id", "request-id")
+"""OpenAI's and Anthropic's name of it."""
 
 # A refused body is read on and thrown away for a while, because a connection closed under a
 # client that still sends loses the reply.
@@ -23,7 +24,7 @@ _DRAIN_S = 5.0
 
 
 class RequestIds:
-    """Gives every request an id and every reply the header; a route may choose another id."""
+    """Gives every request an id and every reply the headers; a route may choose another id."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -38,7 +39,9 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = state["request_id"]
+                headers = MutableHeaders(scope=message)
+                for name in REQUEST_ID_HEADERS:
+                    headers[name] = state["request_id"]
             await send(message)
 
         await self._app(scope, receive, send_with_id)
@@ -155,5 +158,5 @@ def allow_any_origin(app: ASGIApp) -> CORSMiddleware:
         allow_origins=["*"],
         allow_methods=["*"],
         allow_headers=["*"],
-        expose_headers=[REQUEST_ID_HEADER, "retry-after"],
+        expose_headers=[*REQUEST_ID_HEADERS, "retry-after"],
     )

@@ -7,6 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from flm.server.schemas.anthropic import CountBody, MessagesBody
+from flm.server.schemas.anthropic_replies import MessageEvent
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
@@ -21,8 +23,10 @@ _BODIES: tuple[type[BaseModel], ...] = (
     TokenizeBody,
     DetokenizeBody,
     TemplateBody,
+    MessagesBody,
+    CountBody,
 )
-_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk)
+_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk, MessageEvent)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",
@@ -34,23 +38,26 @@ _WHEN = {
 
 
 def responses(
-    reply: Any, *statuses: int, stream: type[BaseModel] | None = None
+    reply: Any,
+    *statuses: int,
+    stream: type[BaseModel] | None = None,
+    error: type[BaseModel] = ErrorReply,
 ) -> dict[int | str, dict[str, Any]]:
     """The documented statuses of a path: 200, 500 and ``statuses``."""
     result: dict[int | str, dict[str, Any]] = {200: {"model": reply, "description": "The reply."}}
     if stream is not None:
-        result[200]["content"] = {"text/event-stream": {"schema": _event_schema(stream)}}
+        result[200]["content"] = {"text/event-stream": {"schema": _event_schema(stream, error)}}
     for status in (*statuses, 500):
-        result[status] = {"model": ErrorReply, "description": _WHEN[status]}
+        result[status] = {"model": error, "description": _WHEN[status]}
     if 503 in result:
         header = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
         result[503]["headers"] = {"Retry-After": header}
     return result
 
 
-def _event_schema(chunk: type[BaseModel]) -> dict[str, Any]:
+def _event_schema(chunk: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
     """Each event of a stream: a chunk, one error that ends it, or the mark of a whole reply."""
-    documents = [{"$ref": _REF.format(model=model.__name__)} for model in (chunk, ErrorReply)]
+    documents = [{"$ref": _REF.format(model=model.__name__)} for model in (chunk, error)]
     json_text = {
         "type": "string",
         "contentMediaType": "application/json",

@@ -43,9 +43,8 @@ def sent_switches(
 
 def _drop_all(body: GenerationBody, records: Records) -> None:
     for name in ("think", "reasoning_effort"):
-        value = body.sticky_value(name)
-        if value is not None:
-            records.dropped(body.own_name(name), _NO_REASONING, value)
+        if body.sticky_value(name) is not None:
+            records.dropped(body.own_name(name), _NO_REASONING, body.asked_value(name))
 
 
 def _sent_to_always(
@@ -53,7 +52,7 @@ def _sent_to_always(
 ) -> dict[str, Any]:
     """What sticks on a model that always reasons: how much, if its template passes that on."""
     if body.sticky_value("think") is False:
-        records.dropped(body.own_name("think"), _ALWAYS, False)
+        records.dropped(body.own_name("think"), _ALWAYS, body.asked_value("think"))
     name, asked = body.own_name("reasoning_effort"), body.sticky_value("reasoning_effort")
     if not model.reads_effort:
         if asked is not None:

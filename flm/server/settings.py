@@ -64,7 +64,8 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
         model=body.model if body.model is not None else model.info.id,
         settings=model.store.peek(sent).settings,
         sent=sent,
-        messages=_messages(body),
+        messages=body.plain_messages if isinstance(body, ConversationBody) else None,
+        message_fields=body.message_fields if isinstance(body, ConversationBody) else (),
         tools=body.shown_tools if isinstance(body, ConversationBody) else (),
         template_kwargs=template_kwargs,
         prompts=body.prompts,
@@ -170,12 +171,6 @@ def _min_tokens(body: GenerationBody, max_tokens: _MaxTokens) -> int:
 # --- fields that only need another form --------------------------------------------------------
 
 
-def _messages(body: GenerationBody) -> tuple[Mapping[str, Any], ...] | None:
-    if not isinstance(body, ConversationBody):
-        return None
-    return body.plain_messages
-
-
 def _logit_bias(body: GenerationBody, model: "LoadedModel") -> tuple[tuple[int, float], ...]:
     """By token id; a text stands for each of its tokens."""
     found: list[tuple[int, float]] = []
@@ -218,7 +213,7 @@ def _record_unused_format(body: ConversationBody, records: Records) -> None:
     constraint, calls = body.constraint, body.calls
     if constraint is not None and calls is not None and calls.is_forced:
         reason = "tool_choice forces a call, so there is no answer that it could apply to."
-        records.dropped(constraint.param.partition(".")[0], reason)
+        records.dropped(body.format_field, reason)
 
 
 def _record_unread_by_template(

@@ -146,14 +146,17 @@ def _check_text(model: LoadedModel, param: str, text: str) -> None:
 
 def _check_length(prompt_len: int, context_len: int, param: str) -> None:
     if prompt_len >= context_len:
-        raise _too_long(str(prompt_len), context_len, param)
+        raise _too_long(str(prompt_len), context_len, param, prompt_len)
 
 
-def _too_long(count: str, context_len: int, param: str) -> ContextLengthError:
+def _too_long(
+    count: str, context_len: int, param: str, prompt_len: int | None = None
+) -> ContextLengthError:
     return ContextLengthError(
         f"Max length reached! The prompt has {count} tokens and the context holds {context_len}; "
         "shorten it or start the server with a larger --ctx-len.",
         param=param,
+        prompt_len=prompt_len,
     )
 
 

@@ -71,13 +71,14 @@ def test_a_prompt_that_cannot_fit_is_not_tokenised(fields: dict[str, Any], param
         ContextLengthError, match=r"Max length reached! .* at least \d+ tokens .* 512"
     ) as e:
         prepare(model, request(**fields))
-    assert e.value.param == param
+    assert (e.value.param, e.value.prompt_len) == (param, None)
 
 
 def test_a_prompt_that_may_fit_is_counted() -> None:
     model: Any = Model()
-    with pytest.raises(ContextLengthError, match="has 600 tokens"):
+    with pytest.raises(ContextLengthError, match="has 600 tokens") as e:
         prepare(model, request(prompts=((5,) * 600,)))
+    assert e.value.prompt_len == 600
     text = "Q" * 600
     num_tokens = len(TOKENIZER.encode(text))
     assert TOKENIZER.min_tokens(text) < 512 <= num_tokens

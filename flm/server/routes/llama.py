@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from flm.adaptation import Adaptation
 from flm.errors import UnavailableError
-from flm.server.admission import Call, decided, visible
+from flm.server.admission import Call, decided, visible_of_prompt
 from flm.server.body import read_body
 from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
@@ -24,7 +24,6 @@ from flm.server.schemas.llama_replies import (
     TemplateReply,
     TokenizeReply,
 )
-from flm.sticky import REASONING_FIELDS
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -123,15 +122,8 @@ def _template(ctx: ServerContext) -> Handler:
         read = await read_body(request, TemplateBody, ctx)
         call = Call(request.state.request_id, read.body, read.is_large)
         async with decided(ctx, call) as found:
-            snapshot = found.model.store.peek(found.prepared.request.sent)
-            told = visible(call, found, snapshot)
-            # How tokens would be chosen does not matter to a prompt.
-            kept = (
-                item
-                for item in told
-                if item.action != "defaulted" or item.field in REASONING_FIELDS
-            )
-            return JSONReply({"prompt": found.prepared.rendered, **_shown(tuple(kept))})
+            told = visible_of_prompt(call, found)
+            return JSONReply({"prompt": found.prepared.rendered, **_shown(told)})
 
     return apply_template
 

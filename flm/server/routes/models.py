@@ -1,5 +1,7 @@
 """``GET /v1/models`` and ``/v1/models/{id}``."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
@@ -10,6 +12,7 @@ from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
 from flm.server.openapi import path_parameter, responses
 from flm.server.plan import settings_dict
+from flm.server.schemas.anthropic_replies import AnthropicModelList, AnthropicModelReply
 from flm.server.schemas.replies import ModelList, ModelReply
 
 if TYPE_CHECKING:
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
 def add_routes(app: FastAPI, ctx: ServerContext) -> None:
     """Add both paths."""
 
-    async def list_models(_request: Request) -> Response:
+    async def list_models(request: Request) -> Response:
         models = await ctx.service.models()
+        if _is_anthropic(request):
+            return JSONReply(anthropic_list(models))
         return JSONReply({"object": "list", "data": [model_dict(info) for info in models]})
 
     async def show_model(request: Request) -> Response:
@@ -35,14 +40,15 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
             raise ModelNotFoundError(
                 f"The files of {wanted} cannot be read; run: flm check {wanted}", param="model"
             )
-        return JSONReply(model_dict(found))
+        show = anthropic_dict if _is_anthropic(request) else model_dict
+        return JSONReply(show(found))
 
     app.add_api_route(
         "/v1/models",
         list_models,
         methods=["GET"],
-        summary="List the models",
-        responses=responses(ModelList),
+        summary="List the models; in Anthropic's form with the header anthropic-version",
+        responses=responses(ModelList | AnthropicModelList),
         response_model=None,
     )
     app.add_api_route(
@@ -50,10 +56,15 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         show_model,
         methods=["GET"],
         summary="Show one model; its id may contain ':' and '/'",
-        responses=responses(ModelReply, 404),
+        responses=responses(ModelReply | AnthropicModelReply, 404),
         openapi_extra=path_parameter("model_id"),
         response_model=None,
     )
+
+
+def _is_anthropic(request: Request) -> bool:
+    """True when a client of Anthropic's asks: both APIs have these paths."""
+    return "anthropic-version" in request.headers
 
 
 def model_dict(info: "ModelInfo") -> dict[str, Any]:
@@ -75,4 +86,32 @@ def model_dict(info: "ModelInfo") -> dict[str, Any]:
         "vocab_size": info.vocab_size,
         "reasons": info.reasons,
         "defaults": settings_dict(info.defaults),
+    }
+
+
+def anthropic_list(models: Sequence["ModelInfo"]) -> dict[str, Any]:
+    """Every model on one page of Anthropic's."""
+    return {
+        "data": [anthropic_dict(info) for info in models],
+        "has_more": False,
+        "first_id": models[0].id if models else None,
+        "last_id": models[-1].id if models else None,
+    }
+
+
+def anthropic_dict(info: "ModelInfo") -> dict[str, Any]:
+    """Anthropic's model object. A reply may be as long as the context has room."""
+    created = datetime.fromtimestamp(info.created, UTC)
+    return {
+        "type": "model",
+        "id": info.id,
+        "display_name": info.id,
+        "created_at": created.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "max_input_tokens": info.context_len,
+        "max_tokens": info.context_len,
+        "capabilities": None,
+        "lifecycle": "active",
+        "line": None,
+        "deprecated_at": None,
+        "retires_at": None,
     }

@@ -40,6 +40,12 @@ class ConversationBody(GenerationBody):
         raise NotImplementedError
 
     @property
+    def message_fields(self) -> tuple[str, ...]:
+        """The field that the content of each of ``plain_messages`` comes from; empty: messages, one
+        each."""
+        return ()
+
+    @property
     def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
         """The tools that the model may call, and sees, in OpenAI's form."""
         return ()
@@ -48,6 +54,11 @@ class ConversationBody(GenerationBody):
     def calls(self) -> CallRules | None:
         """What is enforced of calls; None: nothing."""
         return None
+
+    @property
+    def format_field(self) -> str:
+        """The field that asks for ``constraint``; empty: none does."""
+        return "" if self.constraint is None else self.constraint.param.partition(".")[0]
 
     @property
     def continues(self) -> bool:

@@ -188,6 +188,10 @@ class GenerationBody(Schema):
         """The value that the body carries for a field that sticks; None: none."""
         return getattr(self, name)
 
+    def asked_value(self, name: str) -> Any:
+        """As ``sticky_value``, in the words of the body, for the record."""
+        return self.sticky_value(name)
+
     def sampling_value(self, name: str, vocab_size: int) -> Any:  # noqa: ARG002
         """As ``sticky_value``, with what only the model can tell put in."""
         return self.sticky_value(name)

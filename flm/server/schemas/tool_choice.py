@@ -165,19 +165,21 @@ def call_rules(
     is_parallel: bool,
     has_format: bool,
     schema_field: str = "function.parameters",
+    places: Sequence[int] | None = None,
 ) -> CallRules | None:
     """The rules for calls that a grammar enforces; None where calls are as the model makes them.
 
     ``has_format``: an answer without calls is held to a grammar, so calls must be part of that.
-    ``schema_field`` is where the body has the schema of a tool's arguments.
+    ``schema_field`` is where the body has the schema of a tool's arguments, ``places`` which of its
+    tools these are, if not all.
     """
     names = {tool["function"]["name"] for tool in callable_tools(choice, tools)}
     if not names:
         return None
     is_forced = choice.mode == "required"
     described = tuple(
-        _callable(tool["function"], f"tools[{index}].{schema_field}", is_forced=is_forced)
-        for index, tool in enumerate(tools)
+        _callable(tool["function"], f"tools[{place}].{schema_field}", is_forced=is_forced)
+        for place, tool in zip(range(len(tools)) if places is None else places, tools, strict=True)
         if tool["function"]["name"] in names
     )
     if is_forced or choice.names is not None:

@@ -45,6 +45,6 @@ def unknown_fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Any]
 def _unknown_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Schema):
         yield from unknown_fields(value, f"{path}.")
-    elif isinstance(value, list) and value and isinstance(value[0], Schema):
+    elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
         for index, item in enumerate(value):
             yield from _unknown_in(item, f"{path}[{index}]")
