@@ -58,9 +58,9 @@ def build(*flags: str) -> Path:
     """
     compiler = _compiler()
     target = _cache_dir() / f"kernels-{_fingerprint(compiler, flags)}.so"
-    if target.exists():
-        return target
     try:
+        if target.exists():
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_suffix(".lock"), timeout=_TIMEOUT_S):
             if not target.exists():
@@ -91,7 +91,10 @@ def _compiler() -> str:
 
 def _cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    try:
+        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise BuildError(f"there is no folder to keep the kernels in: {error}") from error
     return root / "flm"
 
 
@@ -100,11 +103,18 @@ def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60)
-    digest.update(version.stdout)
+    digest.update(_version(compiler))
     digest.update(" ".join((*_FLAGS, *flags, *_cpu_flags())).encode())
     digest.update(_cpu().encode())
     return digest.hexdigest()[:20]
+
+
+def _version(compiler: str) -> bytes:
+    try:
+        asked = [compiler, "--version"]
+        return subprocess.run(asked, capture_output=True, check=False, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{compiler} does not run: {error}") from error
 
 
 def _cpu() -> str:
@@ -142,7 +152,7 @@ def _run(command: list[str]) -> str | None:
     """None when it worked, else what the compiler said."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            command, capture_output=True, check=False, timeout=_TIMEOUT_S, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

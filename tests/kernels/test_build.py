@@ -84,6 +84,41 @@ def test_a_broken_compiler_costs_speed_only(
     assert words in str(found.problem)
 
 
+def test_a_compiler_that_is_no_program_is_a_reason(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "compiler"
+    path.write_bytes(b"\x7fELF, but for another machine")
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    found = building.load_kernels()
+    assert found.kernels is None
+    assert "does not run" in str(found.problem)
+
+
+def test_what_a_compiler_says_need_not_be_utf8(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(tmp_path, monkeypatch, "printf 'error: d\\351j\\340 vu' >&2; exit 1")
+    assert "error: d�j� vu" in str(building.load_kernels().problem)
+
+
+def test_no_home_is_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert "no folder to keep" in str(building.load_kernels().problem)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_a_reason(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Path, "exists", denied)
+    assert "not yours" in str(building.load_kernels().problem)
+
+
 def test_a_folder_that_cannot_be_written_is_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
