@@ -59,15 +59,30 @@ def build(*flags: str) -> Path:
     compiler = _compiler()
     target = _cache_dir() / f"kernels-{_fingerprint(compiler, flags)}.so"
     try:
-        if target.exists():
+        if _is_whole(target):
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_suffix(".lock"), timeout=_TIMEOUT_S):
-            if not target.exists():
+            if not _is_whole(target):
                 _compile(compiler, target, flags)
     except (OSError, Timeout) as error:
         raise BuildError(f"the kernels cannot be kept in {target.parent}: {error}") from error
     return target
+
+
+def _is_whole(target: Path) -> bool:
+    """True if the library is there as it was built. Loading the half of one, as a full disk or a
+    lost machine leaves it, would end the process."""
+    summed = _sum_path(target)
+    return target.exists() and summed.exists() and summed.read_text() == _sum_of(target)
+
+
+def _sum_path(target: Path) -> Path:
+    return target.with_suffix(".sha256")
+
+
+def _sum_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _checked(path: Path) -> Kernels:
@@ -145,6 +160,7 @@ def _compile(compiler: str, target: Path, flags: Sequence[str]) -> None:
             second = _run(command)
             if second is not None:
                 raise BuildError(f"{compiler} failed: {first}")
+        _sum_path(target).write_text(_sum_of(out))
         out.replace(target)
 
 

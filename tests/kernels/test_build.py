@@ -41,6 +41,18 @@ def test_a_build_is_kept_for_the_next_start(
     assert log.read_text().splitlines().count("run -O3") == 1
 
 
+@pytest.mark.parametrize("kept", [0, 3])
+def test_half_a_library_is_built_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    write = 'for a; do [ "$a" = -fopenmp ] || out=$a; done; [ "$1" = --version ] || echo lib > $out'
+    compiler(tmp_path, monkeypatch, write)
+    path = build()
+    path.write_bytes(path.read_bytes()[:kept])
+    assert build() == path
+    assert path.read_text() == "lib\n"
+
+
 def test_further_flags_make_another_library(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
