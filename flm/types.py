@@ -218,6 +218,7 @@ class TokenLogprob:
     """A sampled (or prompt) token with its log probability and the best alternatives.
 
     ``logprob`` is None only for the first token of an echoed prompt, which has no distribution.
+    ``is_hidden``: the text of the reply leaves the token out, as it does with control tokens.
     """
 
     token_id: int
@@ -225,6 +226,7 @@ class TokenLogprob:
     raw: bytes
     logprob: float | None
     top: tuple[TopLogprob, ...] = ()
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
