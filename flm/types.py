@@ -1,5 +1,6 @@
 """Frozen values that cross between rooms, with no behaviour beyond small derivations."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,9 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancel", "error"]
 Channel = Literal["content", "reasoning"]
 ThinkMode = Literal["none", "off", "on", "always"]
 """How a model reasons: not at all, only when asked, unless told not to, or always."""
+
+NEVER = -math.inf
+"""The bias of a token that cannot be sampled, whatever else is possible."""
 
 LOWEST_LOGPROB = -9999.0
 """Stands for a probability of zero, which JSON cannot say as a logarithm."""
@@ -216,6 +220,7 @@ class TokenLogprob:
     """A sampled (or prompt) token with its log probability and the best alternatives.
 
     ``logprob`` is None only for the first token of an echoed prompt, which has no distribution.
+    ``is_hidden``: the text of the reply leaves the token out, as it does with control tokens.
     """
 
     token_id: int
@@ -223,6 +228,7 @@ class TokenLogprob:
     raw: bytes
     logprob: float | None
     top: tuple[TopLogprob, ...] = ()
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class EngineRequest:
     ``seed`` is None or in 0..2^64-1. ``max_new_tokens`` is at least 1, or 0 to read the prompt
     only; prompt plus new tokens fit the context (the service saw to it). ``eos_ids`` end the
     sequence with reason ``stop`` once ``min_new_tokens`` are there, and until then cannot be
-    sampled. ``num_logprobs`` is the number of alternatives wanted beside the sampled token (None:
-    no log probabilities). With ``prompt_logprobs`` every prompt position is reported too, with
-    ``report_progress`` every slice of the prompt that was read.
+    sampled; ``banned_ids`` never can. ``num_logprobs`` is the number of alternatives wanted beside
+    the sampled token (None: no log probabilities). With ``prompt_logprobs`` every prompt position
+    is reported too, with ``report_progress`` every slice of the prompt that was read.
     """
 
     id: str
@@ -44,6 +44,7 @@ class EngineRequest:
     min_new_tokens: int = 0
     eos_ids: frozenset[int] = frozenset()
     logit_bias: tuple[tuple[int, float], ...] = ()
+    banned_ids: tuple[int, ...] = ()
     num_logprobs: int | None = None
     prompt_logprobs: bool = False
     report_progress: bool = False

@@ -144,10 +144,11 @@ class Sequence:
         return tuple(window)
 
     def banned_after(self, num_ahead: int = 0) -> tuple[int, ...]:
-        """Tokens that may not be sampled next: those that would end it too early."""
+        """Tokens that may not be sampled next: some never, others would end it too early."""
+        banned_ids = self.request.banned_ids
         if self.num_generated + num_ahead >= self.request.min_new_tokens:
-            return ()
-        return tuple(self.request.eos_ids)
+            return banned_ids
+        return (*banned_ids, *self.request.eos_ids)
 
     def end_with(self, token_id: int, num_ahead: int = 0) -> EngineFinish | None:
         """The reason to stop, if this next token is the last one."""

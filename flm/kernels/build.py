@@ -58,16 +58,31 @@ def build(*flags: str) -> Path:
     """
     compiler = _compiler()
     target = _cache_dir() / f"kernels-{_fingerprint(compiler, flags)}.so"
-    if target.exists():
-        return target
     try:
+        if _is_whole(target):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_suffix(".lock"), timeout=_TIMEOUT_S):
-            if not target.exists():
+            if not _is_whole(target):
                 _compile(compiler, target, flags)
     except (OSError, Timeout) as error:
         raise BuildError(f"the kernels cannot be kept in {target.parent}: {error}") from error
     return target
+
+
+def _is_whole(target: Path) -> bool:
+    """True if the library is there as it was built. Loading the half of one, as a full disk or a
+    lost machine leaves it, would end the process."""
+    summed = _sum_path(target)
+    return target.exists() and summed.exists() and summed.read_text() == _sum_of(target)
+
+
+def _sum_path(target: Path) -> Path:
+    return target.with_suffix(".sha256")
+
+
+def _sum_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _checked(path: Path) -> Kernels:
@@ -91,7 +106,10 @@ def _compiler() -> str:
 
 def _cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    try:
+        root = Path(base) if base.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise BuildError(f"there is no folder to keep the kernels in: {error}") from error
     return root / "flm"
 
 
@@ -100,11 +118,18 @@ def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False, timeout=60)
-    digest.update(version.stdout)
+    digest.update(_version(compiler))
     digest.update(" ".join((*_FLAGS, *flags, *_cpu_flags())).encode())
     digest.update(_cpu().encode())
     return digest.hexdigest()[:20]
+
+
+def _version(compiler: str) -> bytes:
+    try:
+        asked = [compiler, "--version"]
+        return subprocess.run(asked, capture_output=True, check=False, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{compiler} does not run: {error}") from error
 
 
 def _cpu() -> str:
@@ -135,6 +160,7 @@ def _compile(compiler: str, target: Path, flags: Sequence[str]) -> None:
             second = _run(command)
             if second is not None:
                 raise BuildError(f"{compiler} failed: {first}")
+        _sum_path(target).write_text(_sum_of(out))
         out.replace(target)
 
 
@@ -142,7 +168,7 @@ def _run(command: list[str]) -> str | None:
     """None when it worked, else what the compiler said."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
+            command, capture_output=True, check=False, timeout=_TIMEOUT_S, errors="replace"
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from flm.adaptation import Adaptation, Mode
+from flm.router import checks
 from flm.router.adapt import Adapted, Body, adapt, merged
 from flm.router.assembly import Assembler
 from flm.router.capabilities import Provider
@@ -115,10 +116,12 @@ def make_call(
     Raises:
         UnsupportedFeatureError: something in it is refused.
         OSError: a file that it names cannot be read.
+        ValueError: a text in it is none that can be sent.
     """
     adapted = adapt(request, provider, model, policy)
     streams = stream or provider.always_streams or bool(adapted.stop)
     body = _body(adapted, policy, stream=streams)
+    checks.sendable("", {"model": model, **body})
     path = provider.stream_path if streams and provider.stream_path else provider.path
     return Call(
         provider=provider,

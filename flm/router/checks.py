@@ -89,5 +89,24 @@ def json_object(path: str, value: Any) -> dict[str, Any] | None:
     return copy
 
 
+def sendable(path: str, value: Any) -> None:
+    """JSON whose texts UTF-8 can hold: a lone surrogate, as undecodable bytes in an argument of a
+    program become, is no character."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            sendable(path, key)
+            sendable(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            sendable(f"{path}[{place}]", item)
+    elif isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            lone = value[error.start]
+            problem = f"the lone surrogate {lone!a} at index {error.start}, which is no character"
+            raise ValueError(f"{path} holds {problem}.") from None
+
+
 def _kind(value: Any) -> str:
     return "None" if value is None else f"{type(value).__name__} ({value!r:.40})"

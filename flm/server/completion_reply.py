@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from flm.server.responses import Piece, ReplyHead, text_offsets
+from flm.server.offsets import text_offsets
+from flm.server.responses import Piece, ReplyHead
 from flm.types import TokenLogprob
 
 

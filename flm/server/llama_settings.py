@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from flm.server.schemas.llama import SAMPLERS
-from flm.types import GenerationRequest, SamplingParams
+from flm.types import NEVER, GenerationRequest, SamplingParams
 
 if TYPE_CHECKING:
     from flm.service import LoadedModel, Place
@@ -85,7 +85,10 @@ def params_of(request: GenerationRequest) -> dict[str, Any]:
         "n_predict": limit,
         "ignore_eos": request.ignore_eos,
         "stream": request.stream,
-        "logit_bias": [{"bias": bias, "token": token} for token, bias in request.logit_bias],
+        "logit_bias": [
+            {"bias": False if bias == NEVER else bias, "token": token}
+            for token, bias in request.logit_bias
+        ],
         "n_probs": 0 if request.top_logprobs is None else request.top_logprobs,
         "grammar": grammar,
         "timings_per_token": request.time_tokens,

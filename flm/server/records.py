@@ -7,7 +7,7 @@ from typing import Any
 
 from flm.adaptation import Adaptation, Mode, first_refusable
 from flm.errors import RefusedError
-from flm.server.schemas.generation import Unread
+from flm.server.schemas.generation import NOT_READ, Unread
 from flm.server.schemas.types import Schema, unknown_fields
 from flm.sticky import SettingEntry
 
@@ -121,4 +121,4 @@ def record_unknown(body: Schema, records: Records) -> None:
             continue
         near = None if "." in path else speller.suggestion(path)
         hint = "" if near is None else f" Did you mean {near}?"
-        records.dropped(path, f"This field is not read.{hint}", value)
+        records.dropped(path, f"{NOT_READ}{hint}", value)

@@ -2,12 +2,13 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flm.adaptation import Adaptation
 from flm.errors import FlmError
+from flm.server.offsets import num_chars
 from flm.server.timings import progress_dict, timings_dict
 from flm.types import (
     ChoiceDone,
@@ -324,26 +325,3 @@ def _ratio(amount: float, whole: float) -> float:
 def now() -> int:
     """Unix time in whole seconds."""
     return int(time.time())
-
-
-# --- log probabilities -------------------------------------------------------------------------
-
-
-def num_chars(entries: Iterable[TokenLogprob]) -> int:
-    """Characters that begin in the bytes of ``entries``."""
-    return sum(_num_starts(entry.raw) for entry in entries)
-
-
-def _num_starts(raw: bytes) -> int:
-    # A UTF-8 continuation byte is 0b10xxxxxx; every other byte begins a character.
-    return sum(byte & 0xC0 != 0x80 for byte in raw)
-
-
-def text_offsets(entries: Iterable[TokenLogprob], start: int) -> list[int]:
-    """Where each token begins, in characters; a token inside a character counts as at it."""
-    offsets: list[int] = []
-    for entry in entries:
-        is_inside = entry.raw[:1] != b"" and entry.raw[0] & 0xC0 == 0x80
-        offsets.append(max(start - is_inside, 0))
-        start += _num_starts(entry.raw)
-    return offsets

@@ -4,7 +4,7 @@ from flm.engine.protocol import EngineRequest, EngineStats
 from flm.errors import InvalidRequestError
 from flm.service.constraints import matcher
 from flm.service.models import LoadedModel, Prepared
-from flm.types import GenerationRequest
+from flm.types import NEVER, GenerationRequest
 
 _SEED_SPACE = 1 << 64
 
@@ -46,6 +46,8 @@ def _engine_request(
     request = prepared.request
     eos_ids = _end_ids(model, request)
     max_new_tokens = prepared.max_new_tokens[prompt_index]
+    # Of several biases for a token, the last one counts.
+    bias = dict(request.logit_bias)
     return EngineRequest(
         id=f"{request.id}-{prompt_index * request.n + choice}",
         prompt_ids=prepared.prompt_ids[prompt_index],
@@ -54,7 +56,8 @@ def _engine_request(
         seed=None if request.seed is None else (request.seed + choice) % _SEED_SPACE,
         min_new_tokens=request.min_tokens,
         eos_ids=eos_ids,
-        logit_bias=request.logit_bias,
+        logit_bias=tuple((token, own) for token, own in bias.items() if own != NEVER),
+        banned_ids=tuple(token for token, own in bias.items() if own == NEVER),
         num_logprobs=request.top_logprobs,
         prompt_logprobs=request.echo and request.top_logprobs is not None,
         report_progress=request.report_progress,

@@ -34,7 +34,7 @@ class Detokenizer:
 
     def feed(self, token_id: int) -> str:
         """The text that this token completes; may be empty."""
-        if self._is_skipped(token_id):
+        if self.skips(token_id):
             return ""
         return self._first(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
 
@@ -42,7 +42,8 @@ class Detokenizer:
         """The end of the text: U+FFFD for a character that was never completed, or nothing."""
         return self._first(self._decoder.decode(b"", final=True))
 
-    def _is_skipped(self, token_id: int) -> bool:
+    def skips(self, token_id: int) -> bool:
+        """True for a token that adds no text, whatever is written in it."""
         is_control = self._skip_control and self._tokenizer.is_control(token_id)
         return is_control and token_id not in self._shown_ids
 

@@ -71,6 +71,8 @@ class OutputPipeline:
         if self.is_stopped:
             return []
         text = self._detokenizer.feed(token_id)
+        if logprob is not None and self._detokenizer.skips(token_id):
+            logprob = replace(logprob, is_hidden=True)
         self._num_chars += len(text)
         # A token that ends inside a character waits for the character that comes of it.
         end = self._num_chars + self._detokenizer.is_inside_character

@@ -2,8 +2,10 @@
 
 The match that is complete first wins; of those that end at the same character, the one that began
 first (the longest). So the result never depends on how the text was cut into pieces, and nothing
-has to be generated beyond a match to know it. One pass over an automaton of all stop strings
-(Aho & Corasick 1975): linear in the text, however alike the strings are.
+has to be generated beyond a match to know it. Each stop string is searched by itself (Knuth,
+Morris & Pratt 1977): linear in the text, however alike the strings are. What a string repeats of
+its own beginning is learnt only as far as the text follows it, so the length of the string costs
+nothing.
 """
 
 from collections.abc import Iterable
@@ -19,21 +21,46 @@ class StopStep:
 
 
 @dataclass(slots=True, eq=False)
-class _Node:
-    """A prefix of stop strings. ``longest`` is the longest stop string that ends here."""
+class _Search:
+    """The longest beginning of ``stop`` that the text ends with is ``depth`` characters long.
+    ``borders[k - 1]``: the longest proper beginning of its first k characters that ends them too.
+    """
 
-    depth: int
-    next: dict[str, "_Node"] = field(default_factory=dict)
-    fallback: "_Node | None" = None
-    longest: str | None = None
+    stop: str
+    depth: int = 0
+    borders: list[int] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the text ends with the stop string."""
+        return self.depth == len(self.stop)
+
+    def advance(self, char: str) -> None:
+        """Take the next character of the text."""
+        while self.depth > 0 and self.stop[self.depth] != char:
+            self.depth = self.borders[self.depth - 1]
+        if self.stop[self.depth] == char:
+            self.depth += 1
+            if self.depth > len(self.borders):
+                self.borders.append(self._border(self.depth))
+
+    def _border(self, length: int) -> int:
+        if length == 1:
+            return 0
+        last = self.stop[length - 1]
+        border = self.borders[length - 2]
+        while border > 0 and self.stop[border] != last:
+            border = self.borders[border - 1]
+        return border + (self.stop[border] == last)
 
 
 class StopMatcher:
     """A feed/flush machine. Empty stop strings are ignored."""
 
     def __init__(self, stops: Iterable[str]) -> None:
-        self._root = _automaton([stop for stop in stops if stop])
-        self._node = self._root
+        # The longest first: it wins where several end at the same character.
+        distinct = dict.fromkeys(stop for stop in stops if stop)
+        self._searches = [_Search(stop) for stop in sorted(distinct, key=len, reverse=True)]
         self._held = ""
         self.matched: str | None = None
 
@@ -46,54 +73,23 @@ class StopMatcher:
         """Take text in, give out what no stop string can take back. After a match, nothing."""
         if self.matched is not None:
             return StopStep("", self.matched)
-        if not self._root.next:
+        if not self._searches:
             return StopStep(text)
         whole = self._held + text
-        start = len(self._held)
-        for index, char in enumerate(text, start=start + 1):
-            self._node = self._advance(char)
-            if self._node.longest is not None:
-                return self._stopped(whole[: index - len(self._node.longest)])
-        cut = len(whole) - self._node.depth
+        for index, char in enumerate(text, start=len(self._held) + 1):
+            for search in self._searches:
+                search.advance(char)
+            found = next((search.stop for search in self._searches if search.is_complete), None)
+            if found is not None:
+                self.matched, self._held = found, ""
+                return StopStep(whole[: index - len(found)], found)
+        cut = len(whole) - max(search.depth for search in self._searches)
         self._held = whole[cut:]
         return StopStep(whole[:cut])
 
     def flush(self) -> str:
         """The held text: no more comes that could complete a stop string."""
-        text, self._held, self._node = self._held, "", self._root
+        text, self._held = self._held, ""
+        for search in self._searches:
+            search.depth = 0
         return text
-
-    def _stopped(self, text: str) -> StopStep:
-        self.matched, self._held = self._node.longest, ""
-        return StopStep(text, self.matched)
-
-    def _advance(self, char: str) -> _Node:
-        node: _Node | None = self._node
-        while node is not None and char not in node.next:
-            node = node.fallback
-        return self._root if node is None else node.next[char]
-
-
-def _automaton(stops: Iterable[str]) -> _Node:
-    root = _Node(depth=0)
-    for stop in stops:
-        node = root
-        for char in stop:
-            node = node.next.setdefault(char, _Node(depth=node.depth + 1))
-        node.longest = stop
-    _link(root)
-    return root
-
-
-def _link(root: _Node) -> None:
-    """Point every node at the longest proper suffix that is a node too, nearest nodes first."""
-    queue = [root]
-    for node in queue:
-        for char, child in node.next.items():
-            behind = node.fallback
-            while behind is not None and char not in behind.next:
-                behind = behind.fallback
-            child.fallback = root if behind is None else behind.next[char]
-            if child.longest is None:
-                child.longest = child.fallback.longest
-            queue.append(child)

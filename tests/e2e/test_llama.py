@@ -91,6 +91,18 @@ def test_a_bias_of_false_keeps_a_token_out(client: httpx.Client) -> None:
     assert forced == 9
 
 
+def test_nothing_brings_a_banned_token_back(client: httpx.Client) -> None:
+    bans = [[token, False] for token in range(512)]
+    flat = {"temperature": 1e300, "top_k": 0, "top_p": 1, "min_p": 0, "return_tokens": True}
+    spared = [ban for ban in bans if ban[0] not in (9, 10)]
+    fields = {"prompt": PROMPT, **SAMPLED, **flat, "n_predict": 8}
+    assert set(post(client, "/completion", **fields, logit_bias=spared)["tokens"]) <= {9, 10}
+    fields = {"prompt": PROMPT, **SAMPLED, "grammar": 'root ::= "yes"'}
+    reply = client.post("/completion", json={**fields, "logit_bias": bans})
+    assert reply.status_code == 400
+    assert "No token can follow" in reply.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "constraint",
     [

@@ -117,6 +117,10 @@ def test_a_stream_gives_what_a_whole_reply_gives(client: httpx.Client) -> None:
         ({"structured_outputs": {"grammar": 'start: "a" ("b" | "c")'}}, "ab|ac"),
         ({"structured_outputs": {"grammar": 'root ::= "a" ("b" | "c")'}}, "ab|ac"),
         ({"structured_outputs": {"json": {"const": [1, "x"]}}}, r'\[\s*1\s*,\s*"x"\s*\]'),
+        (
+            {"response_format": {"type": "json_object", "schema": {"const": {"a": 1}}}},
+            r'\{\s*"a"\s*:\s*1\s*\}',
+        ),
     ],
 )
 def test_every_kind_is_enforced(client: httpx.Client, fields: dict[str, Any], pattern: str) -> None:

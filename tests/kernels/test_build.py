@@ -41,6 +41,18 @@ def test_a_build_is_kept_for_the_next_start(
     assert log.read_text().splitlines().count("run -O3") == 1
 
 
+@pytest.mark.parametrize("kept", [0, 3])
+def test_half_a_library_is_built_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    write = 'for a; do [ "$a" = -fopenmp ] || out=$a; done; [ "$1" = --version ] || echo lib > $out'
+    compiler(tmp_path, monkeypatch, write)
+    path = build()
+    path.write_bytes(path.read_bytes()[:kept])
+    assert build() == path
+    assert path.read_text() == "lib\n"
+
+
 def test_further_flags_make_another_library(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +94,41 @@ def test_a_broken_compiler_costs_speed_only(
     found = building.load_kernels()
     assert found.kernels is None
     assert words in str(found.problem)
+
+
+def test_a_compiler_that_is_no_program_is_a_reason(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "compiler"
+    path.write_bytes(b"\x7fELF, but for another machine")
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    found = building.load_kernels()
+    assert found.kernels is None
+    assert "does not run" in str(found.problem)
+
+
+def test_what_a_compiler_says_need_not_be_utf8(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(tmp_path, monkeypatch, "printf 'error: d\\351j\\340 vu' >&2; exit 1")
+    assert "error: d�j� vu" in str(building.load_kernels().problem)
+
+
+def test_no_home_is_a_reason(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert "no folder to keep" in str(building.load_kernels().problem)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_a_reason(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(Path, "exists", denied)
+    assert "not yours" in str(building.load_kernels().problem)
 
 
 def test_a_folder_that_cannot_be_written_is_a_reason(

@@ -12,6 +12,7 @@ from flm.router import (
     CitationPart,
     Config,
     ImagePart,
+    LMRouter,
     Message,
     Reasoning,
     RefusalPart,
@@ -142,6 +143,27 @@ def test_what_a_caller_changes_later_changes_no_request() -> None:
 def test_what_makes_no_request(make: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         make()
+
+
+@pytest.mark.parametrize("model", ["claude-haiku-4-5", "gpt-4.1", "gemini-2.5-flash", "flm:m"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"messages": [Message.user("caf\udce9")]},
+        {"system": "caf\udce9"},
+        {"config": Config(extensions={"a": ["b", {"caf\udce9": 1}]})},
+    ],
+)
+def test_half_a_character_is_sent_to_nobody(model: str, wrong: dict[str, Any]) -> None:
+    request = Request(**{"model": model, "messages": HI, **wrong})
+    with pytest.raises(ValueError, match=r"lone surrogate '\\udce9' at index 3"):
+        LMRouter().plan(request)
+
+
+def test_half_a_character_in_the_name_of_a_model() -> None:
+    for provider in ("flm", "gemini", "anthropic"):
+        with pytest.raises(ValueError, match="model holds the lone surrogate"):
+            LMRouter().plan(Request(model=f"{provider}:m\udce9", messages=HI))
 
 
 def test_one_stands_for_a_list_of_one() -> None:

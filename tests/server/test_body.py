@@ -150,6 +150,10 @@ PATHS: list[tuple[dict[str, Any], str]] = [
     ({"messages": HELLO, "response_format": {"type": "json"}}, "response_format.type"),
     ({"messages": HELLO, "response_format": "json_object"}, "response_format"),
     (
+        {"messages": HELLO, "response_format": {"type": "json_object", "schema": "{}"}},
+        "response_format.schema",
+    ),
+    (
         {"messages": HELLO, "response_format": {"type": "json_schema"}},
         "response_format.json_schema",
     ),

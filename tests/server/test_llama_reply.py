@@ -7,11 +7,12 @@ import httpx
 import pytest
 
 from flm.server.context import ServerContext
-from flm.server.schemas.llama import NEVER, UNREAD, LlamaBody
+from flm.server.schemas.llama import UNREAD, LlamaBody
 from flm.server.schemas.llama_replies import (
     LlamaChunk,
     LlamaReply,
 )
+from flm.types import NEVER
 from tests.server.conftest import HELLO, events_of, in_process, records
 from tests.support.fake_service import VOCAB_SIZE, FakeService, Script
 
@@ -258,6 +259,12 @@ async def test_biases(
 ) -> None:
     assert (await complete(client, logit_bias=bias)).status_code == 200
     assert service.requests[-1].logit_bias == expected
+
+
+async def test_a_ban_is_shown_as_it_was_asked(client: httpx.AsyncClient) -> None:
+    reply = await complete(client, logit_bias=[[65, 1.5], [66, False]])
+    shown = [{"bias": 1.5, "token": 65}, {"bias": False, "token": 66}]
+    assert reply.json()["generation_settings"]["logit_bias"] == shown
 
 
 @pytest.mark.parametrize(

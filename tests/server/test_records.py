@@ -88,7 +88,7 @@ INERT: dict[str, Any] = {
     "tools": [],
     "stop": "",
     "logit_bias": {},
-    "response_format": {"type": "text"},
+    "response_format": {"type": "text", "schema": None, "json_schema": {}},
     "parallel_tool_calls": False,
     "unknown": None,
 }
@@ -99,6 +99,8 @@ async def test_what_needs_no_record(client: httpx.AsyncClient, name: str, value:
     assert records(await post(client, **{name: value})) == {}
 
 
+NAMED: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
+TOOLS: dict[str, Any] = {"tools": [NAMED]}
 WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     ({"store": True}, "store"),
     ({"service_tier": "flex"}, "service_tier"),
@@ -111,6 +113,30 @@ WITHOUT_EFFECT: list[tuple[dict[str, Any], str]] = [
     (
         {"chat_template_kwargs": {"enable_thinking": False, "x": 1}},
         "chat_template_kwargs.enable_thinking",
+    ),
+    ({"response_format": {"type": "text", "schema": {"type": "null"}}}, "response_format.schema"),
+    (
+        {"response_format": {"type": "json_object", "json_schema": {"schema": {"a": 1}}}},
+        "response_format.json_schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strct": True}}},
+        "response_format.json_schema.strct",
+    ),
+    ({**TOOLS, "tool_choice": {**NAMED, "parallel": False}}, "tool_choice.parallel"),
+    (
+        {**TOOLS, "tool_choice": {"type": "function", "function": {"name": "f", "strict": True}}},
+        "tool_choice.function.strict",
+    ),
+    (
+        {
+            **TOOLS,
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [NAMED, {**NAMED, "x": 1}]},
+            },
+        },
+        "tool_choice.allowed_tools.tools[1].x",
     ),
 ]
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -17,8 +16,6 @@ from flm.server.responses import (
     ChunkedReply,
     FullReply,
     ReplyHead,
-    num_chars,
-    text_offsets,
     usage_dict,
 )
 from flm.server.schemas.replies import ChatChunk, ChatReply, CompletionReply, UsageReply
@@ -133,20 +130,6 @@ def test_a_completion_stream_adds_up_to_the_whole_reply(
 
 
 # --- log probabilities -------------------------------------------------------------------------
-
-
-@given(st.text(max_size=12), st.lists(st.integers(0, 40), max_size=6), st.integers(0, 5))
-def test_offsets_point_into_the_text(text: str, cuts: list[int], start: int) -> None:
-    raw = text.encode()
-    bounds = sorted({0, len(raw), *(cut for cut in cuts if cut < len(raw))})
-    pieces = [raw[one:two] for one, two in pairwise(bounds)]
-    entries = [TokenLogprob(0, "", piece, -1.0) for piece in pieces]
-    expected = []
-    for position in bounds[:-1]:
-        before = raw[:position].decode(errors="ignore")
-        expected.append(start + len(before))
-    assert text_offsets(entries, start) == expected
-    assert num_chars(entries) == len(text)
 
 
 def test_no_probability_and_partial_characters() -> None:

@@ -163,6 +163,8 @@ def test_a_match_can_come_with_the_flush() -> None:
 def test_an_end_token_is_carried_and_shows_nothing() -> None:
     deltas = _run(_pipeline(), [*_single_bytes("a"), EOS])
     assert [(delta.text, delta.token_ids) for delta in deltas][1] == ("", (EOS,))
+    hidden = [entry.is_hidden for delta in deltas for entry in delta.logprobs]
+    assert hidden == [False, True]
     shown = OutputPipeline(
         index=0, tokenizer=TOKENIZER, stops=(), parser=PlainParser(), skip_control=False
     )

@@ -1,6 +1,6 @@
 """The body of ``POST /v1/chat/completions``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -9,6 +9,7 @@ from flm.errors import InvalidRequestError
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.continuation import check_continuable
 from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.generation import NOT_READ, Unmet
 from flm.server.schemas.messages import AssistantMessage, Message, as_plain
 from flm.server.schemas.tool_choice import (
     AUTO,
@@ -112,6 +113,11 @@ class ChatBody(ConversationBody, CommonBody):
     @property
     def _choice(self) -> ToolChoice:
         return AUTO if self.tool_choice is None else self.tool_choice
+
+    def unmet(self) -> Iterator[Unmet]:
+        """The declared fields that ask for what is not done."""
+        yield from super().unmet()
+        yield from (Unmet(path, NOT_READ, own) for path, own in self._choice.unread)
 
     @property
     def shown_tools(self) -> tuple[Mapping[str, Any], ...]:

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from flm.errors import InvalidRequestError
-from flm.server.schemas.generation import GenerationBody, Unmet, checked
+from flm.server.schemas.generation import NOT_READ, GenerationBody, Unmet, checked
 from flm.server.schemas.output import (
     CONSTRAINT_SCHEMA,
     FORMAT_SCHEMA,
@@ -22,6 +22,7 @@ from flm.server.schemas.output import (
     format_constraint,
     guided_constraints,
     structured_constraint,
+    unread_in_format,
 )
 from flm.server.schemas.types import Int64, Schema
 from flm.types import OutputConstraint
@@ -96,7 +97,7 @@ class CommonBody(GenerationBody):
     prompt_cache_key: str | None = Field(None, description="No effect, no record.")
     response_format: Annotated[
         Any, BeforeValidator(checked(format_constraint)), WithJsonSchema(FORMAT_SCHEMA)
-    ] = Field(None, description="text, json_object, or json_schema with a schema.")
+    ] = Field(None, description="text, json_object (schema may stand beside), or json_schema.")
     structured_outputs: Annotated[
         Any, BeforeValidator(checked(structured_constraint)), WithJsonSchema(CONSTRAINT_SCHEMA)
     ] = Field(None, description="Exactly one of json, regex, choice and grammar.")
@@ -178,3 +179,6 @@ class CommonBody(GenerationBody):
             yield Unmet("stream_options.include_obfuscation", "Streams are never padded.", True)
         if self.return_progress and not self.streams:
             yield Unmet("return_progress", "Progress is told in a stream.", True)
+        yield from (
+            Unmet(path, NOT_READ, own) for path, own in unread_in_format(self.response_format)
+        )

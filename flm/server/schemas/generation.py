@@ -11,6 +11,8 @@ from flm.errors import InvalidRequestError
 from flm.server.schemas.types import Int64, NotNegative, Number, Schema, TokenId
 from flm.types import OutputConstraint, Prompt
 
+NOT_READ = "This field is not read."
+
 Bias = tuple[int | str, float]
 """A token, by its id or as a text of one or more tokens, and what is added to its logit."""
 

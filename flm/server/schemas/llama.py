@@ -11,13 +11,11 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.generation import Bias, Unread, checked
 from flm.server.schemas.types import Int64, Number, Schema, TokenId
-from flm.types import OutputConstraint, Prompt
+from flm.types import NEVER, OutputConstraint, Prompt
 
 MAX_PROBS = 100
 RANDOM_SEEDS = frozenset({-1, 2**32 - 1})
 """What stands for no seed there: -1, and the same as an unsigned number of 32 bits."""
-NEVER = -1e9
-"""Far below any logit: the bias of a token that must not come."""
 SAMPLERS = ("penalties", "top_k", "top_p", "min_p", "temperature")
 """The stages that both have, in the order in which they are applied here."""
 _MAX_TOKEN_ID = 2**31 - 1

@@ -53,7 +53,7 @@ class LlamaParams(Reply):
     n_discard: int
     ignore_eos: bool
     stream: bool
-    logit_bias: list[dict[str, float]]
+    logit_bias: list[dict[str, float | bool]]
     n_probs: int
     min_keep: int
     grammar: str

@@ -1,9 +1,10 @@
 """Fields that constrain what the model may write: ``response_format``, ``structured_outputs``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flm.errors import InvalidRequestError
+from flm.server.schemas.types import unread_keys
 from flm.types import OutputConstraint
 
 KINDS = ("json", "regex", "choice", "grammar")
@@ -15,7 +16,15 @@ FORMAT_SCHEMA: dict[str, Any] = {
         {
             "type": "object",
             "required": ["type"],
-            "properties": {"type": {"enum": ["text", "json_object"]}},
+            "properties": {"type": {"const": "text"}},
+        },
+        {
+            "type": "object",
+            "required": ["type"],
+            "properties": {
+                "type": {"const": "json_object"},
+                "schema": {"type": ["object", "null"]},
+            },
         },
         {
             "type": "object",
@@ -67,13 +76,22 @@ def format_constraint(value: Any) -> OutputConstraint | None:
         case "text":
             return None
         case "json_object":
-            return OutputConstraint("json", None, "response_format")
+            return _object_constraint(value.get("schema"))
         case "json_schema":
             return _schema_constraint(value.get("json_schema"))
     raise InvalidRequestError(
         "response_format.type must be 'text', 'json_object' or 'json_schema'.",
         param="response_format.type",
     )
+
+
+def _object_constraint(schema: Any) -> OutputConstraint:
+    """Any JSON object, or as llama-server has it, one of a schema that stands beside the type."""
+    if schema is None or schema == {}:
+        return OutputConstraint("json", None, "response_format")
+    path = "response_format.schema"
+    _require(isinstance(schema, dict), path, "must be a JSON Schema object")
+    return OutputConstraint("json", schema, path)
 
 
 def _schema_constraint(value: Any) -> OutputConstraint:
@@ -85,6 +103,20 @@ def _schema_constraint(value: Any) -> OutputConstraint:
     schema = value.get("schema")
     _require(isinstance(schema, dict), f"{path}.schema", "must be a JSON Schema object")
     return OutputConstraint("json", schema, f"{path}.schema")
+
+
+_FORMAT_KEYS = {"json_object": ("type", "schema"), "json_schema": ("type", "json_schema")}
+_SCHEMA_KEYS = ("name", "description", "strict", "schema")
+
+
+def unread_in_format(value: Any) -> Iterator[tuple[str, Any]]:
+    """What stands in a ``response_format`` that ``format_constraint`` accepts, and has no effect:
+    dotted paths and values."""
+    if value is None:
+        return
+    yield from unread_keys(value, _FORMAT_KEYS.get(value["type"], ("type",)), "response_format")
+    if value["type"] == "json_schema":
+        yield from unread_keys(value["json_schema"], _SCHEMA_KEYS, "response_format.json_schema")
 
 
 def structured_constraint(value: Any) -> OutputConstraint | None:

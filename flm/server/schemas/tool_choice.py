@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flm.errors import InvalidRequestError
+from flm.server.schemas.types import unread_keys
 from flm.types import CallableTool, CallRules
 
 MAX_CALLS = 16
@@ -51,11 +52,12 @@ _PARAM = "tool_choice"
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     """``names`` are the only tools that may be called, with the fields that named them; None: all.
-    ``is_single``: exactly one call."""
+    ``is_single``: exactly one call. ``unread``: paths and values of keys without effect."""
 
     mode: Literal["none", "auto", "required"]
     names: Mapping[str, str] | None = None
     is_single: bool = False
+    unread: tuple[tuple[str, Any], ...] = ()
 
 
 AUTO = ToolChoice("auto")
@@ -86,7 +88,8 @@ def _named(value: dict[str, Any]) -> ToolChoice:
             "named tool_choice must have the shape {type:'function', function:{name:'...'}}",
             param=_PARAM,
         )
-    return ToolChoice("required", {name: f"{_PARAM}.function.name"}, is_single=True)
+    names = {name: f"{_PARAM}.function.name"}
+    return ToolChoice("required", names, is_single=True, unread=_unread_named(value, _PARAM))
 
 
 def _allowed(value: dict[str, Any]) -> ToolChoice:
@@ -106,13 +109,16 @@ def _allowed(value: dict[str, Any]) -> ToolChoice:
             "allowed_tools.tools must be a non-empty array", param=f"{path}.tools"
         )
     names: dict[str, str] = {}
+    unread = [*unread_keys(value, ("type", "allowed_tools"), _PARAM)]
+    unread += unread_keys(allowed, ("mode", "tools"), path)
     for index, tool in enumerate(tools):
         place = f"{path}.tools[{index}]"
         name = _function_name(tool)
         if name is None:
             raise InvalidRequestError(f"{place} must name a function", param=place)
         names.setdefault(name, f"{place}.function.name")
-    return ToolChoice(mode, names)
+        unread += _unread_named(tool, place)
+    return ToolChoice(mode, names, unread=tuple(unread))
 
 
 def _function_name(value: Any) -> str | None:
@@ -120,6 +126,14 @@ def _function_name(value: Any) -> str | None:
         case {"type": "function", "function": {"name": str(name)}}:
             return name
     return None
+
+
+def _unread_named(value: dict[str, Any], path: str) -> tuple[tuple[str, Any], ...]:
+    """What stands beside the name of a function."""
+    return (
+        *unread_keys(value, ("type", "function"), path),
+        *unread_keys(value["function"], ("name",), f"{path}.function"),
+    )
 
 
 def _reject(problem: str) -> ToolChoice:

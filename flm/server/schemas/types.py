@@ -1,6 +1,6 @@
 """JSON types as the fields use them: strict, and within what a field can hold."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,9 +37,22 @@ def unknown_fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Any]
     for name in type(schema).model_fields:
         yield from _unknown_in(getattr(schema, name), f"{prefix}{name}")
     extra = schema.model_extra if schema.model_extra is not None else {}
+    if prefix:
+        yield from unread_keys(extra, (), prefix.removesuffix("."))
+        return
     for key, value in extra.items():
-        if value is not None and (not prefix or value not in ([], {})):
-            yield f"{prefix}{key}", value
+        if value is not None:
+            yield key, value
+
+
+def unread_keys(
+    value: Mapping[str, Any], known: Collection[str], path: str
+) -> Iterator[tuple[str, Any]]:
+    """Dotted paths and values of the keys beside ``known`` of the object at ``path``; those that
+    hold nothing ask for nothing."""
+    for key, own in value.items():
+        if key not in known and own is not None and own not in ([], {}):
+            yield f"{path}.{key}", own
 
 
 def _unknown_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
