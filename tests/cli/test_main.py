@@ -31,6 +31,12 @@ def test_light_commands_import_nothing_heavy(command):
     assert result.stderr == "[]\n"
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "flm", "version"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout == f"FLM v{__version__}\n"
+
+
 def test_help_lists_every_command():
     out = invoke("--help").out
     names = ("serve", "run", "ask", "plan", "list", "pull", "remove", "check", "validate", "port")
