@@ -54,6 +54,7 @@ class _Host:
             adaptations=config.adaptations,
             cors=config.cors,
             keepalive_s=config.keepalive_s,
+            response_store=config.response_store,
             lifespan=self._lifespan,
         )
         self._server = _Server(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from flm.adaptation import Mode
+from flm.config import DEFAULT_RESPONSE_STORE
 from flm.server.context import ServerContext
 from flm.server.errors import install_handlers
 from flm.server.middleware import BodyLimit, LastCatch, RequestIds, allow_any_origin
 from flm.server.openapi import install_document
-from flm.server.routes import generate, llama, models, settings, status
+from flm.server.response_store import ResponseStore
+from flm.server.routes import generate, llama, models, open_responses, settings, status
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -25,13 +27,19 @@ def create_app(
     adaptations: Mode = "note",
     cors: bool = True,
     keepalive_s: float = 10.0,
+    response_store: int = DEFAULT_RESPONSE_STORE,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
     """The OpenAI API over ``service``.
 
     ``lifespan`` surrounds the serving: what must be loaded before and closed after.
     """
-    ctx = ServerContext(service, adaptations=adaptations, keepalive_s=keepalive_s)
+    ctx = ServerContext(
+        service,
+        adaptations=adaptations,
+        keepalive_s=keepalive_s,
+        replies=ResponseStore(response_store),
+    )
     return build_app(ctx, cors=cors, lifespan=lifespan)
 
 
@@ -47,7 +55,7 @@ def build_app(
         redoc_url=None,
     )
     install_handlers(app)
-    for module in (generate, llama, models, settings, status):
+    for module in (generate, open_responses, llama, models, settings, status):
         module.add_routes(app, ctx)
     install_document(app)
     # Added last runs first.

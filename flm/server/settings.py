@@ -218,7 +218,7 @@ def _record_unused_format(body: ConversationBody, records: Records) -> None:
     constraint, calls = body.constraint, body.calls
     if constraint is not None and calls is not None and calls.is_forced:
         reason = "tool_choice forces a call, so there is no answer that it could apply to."
-        records.dropped(constraint.param.partition(".")[0], reason)
+        records.dropped(body.format_field, reason)
 
 
 def _record_unread_by_template(

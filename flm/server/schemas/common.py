@@ -171,7 +171,7 @@ class CommonBody(GenerationBody):
         """The declared fields that ask for what is not done."""
         yield from super().unmet()
         if self.store:
-            yield Unmet("store", "Replies are never stored.", True)
+            yield Unmet("store", "Replies of this endpoint are not stored.", True)
         if self.service_tier not in (None, "auto", "default"):
             yield Unmet("service_tier", "There is one tier.", self.service_tier)
         if self.stream_options is not None and self.stream_options.include_obfuscation:

@@ -50,6 +50,15 @@ class ConversationBody(GenerationBody):
         return None
 
     @property
+    def format_field(self) -> str:
+        """The field that asks for ``constraint``."""
+        return "" if self.constraint is None else self.constraint.param.partition(".")[0]
+
+    def own_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``."""
+        return path
+
+    @property
     def continues(self) -> bool:
         """True when the reply goes on where the last message ends."""
         return False
