@@ -5,14 +5,10 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
-from flm.errors import (
-    InvalidRequestError,
-    PathNotFoundError,
-    PreviousReplyNotFoundError,
-    ReplyNotFoundError,
-)
+from flm.errors import InvalidRequestError, PreviousReplyNotFoundError, ReplyNotFoundError
 from flm.server.admission import decided, visible
 from flm.server.context import ServerContext
 from flm.server.endpoint import Endpoint, add_endpoint, read_call
@@ -32,8 +28,26 @@ from flm.server.schemas.open_responses_replies import (
 
 Handler = Callable[[Request], Awaitable[Response]]
 PATH = "/v1/responses"
+_PREFIX = "resp_"
 MAX_PAGE = 100
 DEFAULT_PAGE = 20
+
+
+class _ReplyId(Convertor[str]):
+    """Ids of replies, and nothing else that may stand behind the path."""
+
+    regex = f"{_PREFIX}[^/]+"
+
+    def convert(self, value: str) -> str:
+        """The id."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The part of the path."""
+        return value
+
+
+register_url_convertor("reply", _ReplyId())
 
 
 def add_routes(app: FastAPI, ctx: ServerContext) -> None:
@@ -43,7 +57,7 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         "response",
         ResponsesBody,
         ResponsesFormat(ctx.replies),
-        "resp_",
+        _PREFIX,
         ResponsesReply,
         ResponsesEvent,
         complete=partial(completed, store=ctx.replies),
@@ -58,8 +72,6 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         openapi_extra=request_body(ResponsesBody),
         response_model=None,
     )
-    for path in (f"{PATH}/compact", f"{PATH}/{{reply_id}}/cancel"):
-        app.add_api_route(path, _absent, methods=["POST"], include_in_schema=False)
     _add_kept(app, ctx)
 
 
@@ -77,7 +89,7 @@ def _add_kept(app: FastAPI, ctx: ServerContext) -> None:
     ):
         parameters = [item for found in (one, *queries) for item in found["parameters"]]
         app.add_api_route(
-            f"{PATH}/{{reply_id}}{path}",
+            f"{PATH}/{{reply_id:reply}}{path}",
             partial(handler, ctx.replies),
             methods=[method],
             summary=summary,
@@ -150,13 +162,6 @@ def _count(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         return JSONReply(reply)
 
     return count
-
-
-async def _absent(request: Request) -> Response:
-    raise PathNotFoundError(
-        f"There is no {request.url.path} here: conversations are not compacted, and a reply is "
-        "cancelled by closing its connection."
-    )
 
 
 async def _show(store: ResponseStore, request: Request) -> Response:

@@ -4,7 +4,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
@@ -61,10 +68,14 @@ Content = Annotated[
 ]
 
 
+def _type_or_null(kind: str) -> WithJsonSchema:
+    return WithJsonSchema({"enum": [kind, None]})
+
+
 class MessageItem(Schema):
     """A message. Without a type it is one too."""
 
-    type: Literal["message"] = "message"
+    type: Annotated[Literal["message"], _type_or_null("message")] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
     id: str | None = None
@@ -114,7 +125,7 @@ class ReasoningItem(Schema):
 class ItemReference(Schema):
     """An item of a reply that is kept."""
 
-    type: Literal["item_reference"] = "item_reference"
+    type: Annotated[Literal["item_reference"], _type_or_null("item_reference")] = "item_reference"
     id: str
 
 

@@ -158,8 +158,9 @@ def read_flat_choice(value: Any) -> ToolChoice:
             return _allowed(value)
         case {"type": str(kind)}:
             _reject(f"tool_choice asks for {kind[:40]!r}; only functions can be called here")
-        case _:
-            _reject("tool_choice must be 'none', 'auto', 'required', or a function")
+    raise InvalidRequestError(
+        "tool_choice must be 'none', 'auto', 'required', or a function.", param=_CHOICE
+    )
 
 
 def _allowed(value: Mapping[str, Any]) -> ToolChoice:
