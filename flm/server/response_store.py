@@ -67,18 +67,21 @@ class ResponseStore:
         if not self.is_on:
             return "This server keeps no replies (--response-store 0)."
         return (
-            f"Replies are kept in memory, the last {self.max_count} at most, and are gone when the "
-            "server ends; those sent with store: false are not kept."
+            f"Replies are kept in memory, the last {self.max_count} at most within a bound of "
+            "bytes, and are gone when the server ends; those with store: false are not kept."
         )
 
     def put(self, reply: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> None:
-        """Keep ``reply``, and let go of those that were not used for longest."""
+        """Keep ``reply``, and let go of those that were not used for longest. One that fills the
+        store alone is not kept."""
         ids = frozenset(item["id"] for item in (*given, *reply["output"]))
         kept = KeptReply(dump_json(reply), dump_json(given), ids)
+        if not self.is_on or kept.num_bytes > self._max_bytes:
+            return
         with self._lock:
             self._kept[reply["id"]] = kept
             self._num_bytes += kept.num_bytes
-            while self._kept and self._is_over:
+            while self._is_over:
                 _, gone = self._kept.popitem(last=False)
                 self._num_bytes -= gone.num_bytes
 
