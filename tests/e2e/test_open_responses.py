@@ -11,7 +11,7 @@ import pytest
 from flm.config import ServeConfig
 from flm.server.schemas.open_responses_replies import ResponsesReply
 from tests.support.app import RunningApp, running_app
-from tests.support.replies import CHAT, whole
+from tests.support.replies import whole
 
 PATH = "/v1/responses"
 ASK = "What is the capital of France?"
@@ -62,8 +62,13 @@ def text_of(body: dict[str, Any]) -> str:
 
 def test_a_response_says_what_a_chat_says(client: httpx.Client) -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": ASK}]
-    wish = {"messages": messages, "temperature": 0, "max_tokens": 24, "logprobs": True}
-    chat = whole(client.post(CHAT, json=wish).json())
+    wish: dict[str, Any] = {
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": 24,
+        "logprobs": True,
+    }
+    chat = whole(client, **wish)
     body = respond(client, ASK, instructions="Be kind.", include=["message.output_text.logprobs"])
     assert text_of(body) == chat.text
     assert body["usage"]["output_tokens"] == chat.usage["completion_tokens"]  # type: ignore[index]
