@@ -23,7 +23,9 @@ from flm.models.catalog import load_catalog
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.conversation import ConversationBody
 from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
+from flm.server.schemas.open_responses import ResponsesBody
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -267,8 +269,16 @@ def test_every_field_of_llama_server_is_on_its_page() -> None:
     assert missing == []
 
 
+def test_every_field_of_a_response_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "responses.md").read_text("utf-8")
+    own = ResponsesBody.model_fields.keys() - ConversationBody.model_fields.keys()
+    missing = [name for name in (*own, *ResponsesBody.unread) if f"`{name}" not in page]
+    assert missing == []
+
+
 def test_every_field_has_a_meaning() -> None:
-    for schema in (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody):
+    bodies = (ChatBody, CompletionBody, ResponsesBody, LlamaBody, TokenizeBody, DetokenizeBody)
+    for schema in bodies:
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"

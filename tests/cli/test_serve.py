@@ -53,7 +53,8 @@ def test_flags_become_the_configuration(tiny, served):
         "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
         "--kv-dtype", "bfloat16",
-        "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--grace-s", "1.5",
+        "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--response-store", "7",
+        "--grace-s", "1.5",
         "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
     assert outcome.code == 0
@@ -75,6 +76,7 @@ def test_flags_become_the_configuration(tiny, served):
             device="cpu",
             threads=1,
             adaptations="refuse",
+            response_store=7,
             grace_s=1.5,
             keepalive_s=2.0,
             log_level="debug",

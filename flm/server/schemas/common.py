@@ -88,7 +88,9 @@ class CommonBody(GenerationBody):
     )
     user: str | None = Field(None, description="No effect, no record.")
     metadata: dict[str, Any] | None = Field(None, description="No effect, no record.")
-    store: bool | None = Field(None, description="true is recorded as dropped.")
+    store: bool | None = Field(
+        None, description="true is recorded as dropped; only /v1/responses keeps replies."
+    )
     service_tier: str | None = Field(
         None, description="Others than auto and default are recorded as dropped."
     )
