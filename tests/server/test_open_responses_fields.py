@@ -7,6 +7,9 @@ import pytest
 
 from flm.server.context import ServerContext
 from flm.server.response_store import ResponseStore
+from flm.server.routes.open_responses import completed
+from flm.server.schemas.open_responses import ResponsesBody
+from flm.server.schemas.open_responses_items import user_message
 from tests.server.conftest import in_process, records
 from tests.server.open_responses import PATH, WEATHER, respond, whole
 from tests.support.fake_service import FakeService
@@ -263,3 +266,29 @@ async def test_a_server_that_keeps_nothing_says_so(service: FakeService) -> None
         missing = await respond(client, previous_response_id=body["id"])
         assert "--response-store 0" in missing.json()["error"]["message"]
         assert (await client.get(f"{PATH}/{body['id']}")).status_code == 404
+
+
+async def test_the_fields_that_messages_came_in() -> None:
+    store = ResponseStore()
+    store.put(
+        {"id": "resp_1", "output": []}, [dict(user_message("before")), dict(user_message("x"))]
+    )
+    fields = {"instructions": "Be brief.", "previous_response_id": "resp_1"}
+    items = [
+        {"role": "developer", "content": "a"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]},
+        {"role": "assistant", "content": "c"},
+        {"role": "user", "content": "d"},
+    ]
+    body = completed(ResponsesBody.model_validate({"input": items, **fields}), store)
+    assert [body.own_path(f"messages[{index}].content") for index in range(6)] == [
+        "instructions",
+        "previous_response_id",
+        "previous_response_id",
+        "input[0].content",
+        "input[1].content",
+        "input[3].content",
+    ]
+    text = completed(ResponsesBody.model_validate({"input": "hi"}), store)
+    assert text.own_path("messages[0].content") == text.own_path("messages") == "input"
+    assert text.own_path("max_output_tokens") == "max_output_tokens"
