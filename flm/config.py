@@ -24,6 +24,7 @@ DEFAULT_PORT = 52625
 MODEL_PATH_ENV = "FLM_MODEL_PATH"
 
 DEFAULT_SPECULATE: Final = "off"
+DEFAULT_RESPONSE_STORE = 256
 MIN_CTX_LEN = 512
 MIN_CHUNK_LEN = 512
 MAX_LEN = 2**30
@@ -195,6 +196,11 @@ OPTIONS: tuple[Option, ...] = (
         "How the model writes tool calls; auto reads it off the chat template.",
         _one_of(*get_args(ToolDialect)),
     ),
+    Option(
+        "response_store",
+        "Replies of /v1/responses kept in memory, to be gone on from; 0 keeps none.",
+        _between(0, 2**20),
+    ),
     Option("grace_s", "Seconds that running requests get to end at shutdown.", _between(0, 3600)),
     Option(
         "keepalive_s", "Seconds of silence before a stream sends a comment.", _between(0.1, 3600)
@@ -236,6 +242,7 @@ class ServeConfig:
     threads: int | None = None
     adaptations: Mode = "note"
     tool_dialect: ToolDialect = "auto"
+    response_store: int = DEFAULT_RESPONSE_STORE
     grace_s: float = 10.0
     keepalive_s: float = 10.0
     log_level: LogLevel = "info"

@@ -88,6 +88,19 @@ class ModelNotFoundError(InvalidRequestError):
     code = "model_not_found"
 
 
+class ReplyNotFoundError(InvalidRequestError):
+    """No reply of that id, or no item of one, is kept."""
+
+    status = 404
+    code = "not_found"
+
+
+class PreviousReplyNotFoundError(InvalidRequestError):
+    """The reply that a request goes on from is not kept."""
+
+    code = "previous_response_not_found"
+
+
 class PathNotFoundError(InvalidRequestError):
     """No such path."""
 

@@ -157,8 +157,7 @@ class GenerationRequest:
     ``calls`` are rules for calling them that are enforced, ``constraint`` holds for an answer
     without calls. With ``time_tokens`` every delta tells how long it took so far, with
     ``report_progress`` every slice of a prompt that was read is told. Without ``opens_reply`` a
-    chat's prompt ends behind its last message. ``message_fields`` are the body's own names for the
-    contents of ``messages``, where these are not its messages one by one.
+    chat's prompt ends behind its last message.
     """
 
     id: str
@@ -166,7 +165,6 @@ class GenerationRequest:
     settings: Settings
     sent: Mapping[str, Any]
     messages: tuple[Mapping[str, Any], ...] | None = None
-    message_fields: tuple[str, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     prompts: tuple[Prompt, ...] | None = None

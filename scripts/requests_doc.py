@@ -27,6 +27,8 @@ INTRO = """\
 | `POST /v1/completions` | a raw continuation of `prompt`; special markers in it are tokens |
 | `POST /v1/chat/completions/plan`, `POST /v1/completions/plan` | the same body; what would be done, \
 without doing it |
+| `POST /v1/responses`, `GET` and `DELETE /v1/responses/{id}` | the Responses API: \
+[responses.md](responses.md) |
 | `GET /v1/settings`, `DELETE /v1/settings` | the sticky settings and who set them; back to the \
 defaults |
 | `GET /v1/models`, `GET /v1/models/{id}` | the installed models |
@@ -121,7 +123,8 @@ Every error has OpenAI's shape, `{"error": {message, type, param, code}}`; below
 | 400 | `invalid_value`, `invalid_json` | a field or the body cannot be read; `param` names the field |
 | 400 | `refused` | an adaptation was needed and the request refuses them |
 | 400 | `context_length_exceeded` | the prompt has as many tokens as the context, or more |
-| 404 | `model_not_found`, `not_found` | no such model, no such path |
+| 400 | `previous_response_not_found` | the reply that `/v1/responses` should go on from is not kept |
+| 404 | `model_not_found`, `not_found` | no such model; no such path, or no such reply |
 | 405 | `method_not_allowed` | the path has other methods; see `Allow` |
 | 413 | `too_large` | the body is over 256 MiB |
 | 500 | `internal` | our own fault |

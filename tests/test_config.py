@@ -60,6 +60,7 @@ def test_the_defaults():
         ("device", "tpu"),
         ("threads", 0),
         ("adaptations", "loud"),
+        ("response_store", -1),
         ("grace_s", -1.0),
         ("grace_s", float("nan")),
         ("keepalive_s", float("inf")),

@@ -25,7 +25,9 @@ from flm.server.schemas.anthropic import MessagesBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.conversation import ConversationBody
 from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
+from flm.server.schemas.open_responses import ResponsesBody
 from flm.sticky import SAMPLING_FIELDS
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
@@ -276,8 +278,23 @@ def test_every_field_of_anthropic_is_on_its_page() -> None:
     assert sorted(name for name in fields if f"`{name}`" not in page) == []
 
 
+def test_every_field_of_a_response_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "responses.md").read_text("utf-8")
+    own = ResponsesBody.model_fields.keys() - ConversationBody.model_fields.keys()
+    missing = [name for name in (*own, *ResponsesBody.unread) if f"`{name}" not in page]
+    assert missing == []
+
+
 def test_every_field_has_a_meaning() -> None:
-    bodies = (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody, MessagesBody)
+    bodies = (
+        ChatBody,
+        CompletionBody,
+        ResponsesBody,
+        MessagesBody,
+        LlamaBody,
+        TokenizeBody,
+        DetokenizeBody,
+    )
     for schema in bodies:
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]

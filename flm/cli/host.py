@@ -55,6 +55,7 @@ class _Host:
             cors=config.cors,
             keepalive_s=config.keepalive_s,
             require_model=config.require_model,
+            response_store=config.response_store,
             lifespan=self._lifespan,
         )
         self._server = _Server(

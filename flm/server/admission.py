@@ -4,15 +4,15 @@ Parse, lease the model, resolve the settings, prepare the prompt, settle the rec
 start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from flm.adaptation import Adaptation, Mode
-from flm.errors import InvalidRequestError
+from flm.errors import FlmError, InvalidRequestError
 from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
@@ -68,9 +68,13 @@ async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
         raise InvalidRequestError(f"{problem}. GET /v1/models lists what there is.", param="model")
     async with ctx.service.model_lease(call.body.model) as model:
         resolution = await _resolve(ctx, call, model)
-        prepared = await ctx.service.prepare(model, resolution.request)
+        with _named_as(call.body):
+            prepared = await ctx.service.prepare(model, resolution.request)
         mode = call.body.adaptations if call.body.adaptations is not None else ctx.adaptations
-        found = (*resolution.request.adaptations, *prepared.adaptations)
+        made = (
+            replace(item, field=_own_path(call.body, item.field)) for item in prepared.adaptations
+        )
+        found = (*resolution.request.adaptations, *made)
         records = ordered(found, type(call.body))
         enforce(mode, records)
         yield Decided(model, prepared, mode, records, resolution.warnings)
@@ -80,6 +84,20 @@ async def _resolve(ctx: ServerContext, call: Call, model: "LoadedModel") -> Reso
     if not call.is_large:
         return resolve(call.body, model, call.id)
     return await to_thread.run_sync(resolve, call.body, model, call.id, limiter=ctx.limiter)
+
+
+@contextmanager
+def _named_as(body: GenerationBody) -> Iterator[None]:
+    """Errors about the messages name the fields that these came in."""
+    try:
+        yield
+    except FlmError as error:
+        error.param = None if error.param is None else _own_path(body, error.param)
+        raise
+
+
+def _own_path(body: GenerationBody, path: str) -> str:
+    return body.own_path(path) if isinstance(body, ConversationBody) else path
 
 
 @asynccontextmanager

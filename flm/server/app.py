@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from flm.adaptation import Mode
+from flm.config import DEFAULT_RESPONSE_STORE
 from flm.server.context import ServerContext
 from flm.server.errors import install_handlers
 from flm.server.middleware import BodyLimit, LastCatch, RequestIds, allow_any_origin
 from flm.server.openapi import install_document
-from flm.server.routes import anthropic, generate, llama, models, settings, status
+from flm.server.response_store import ResponseStore
+from flm.server.routes import (
+    anthropic,
+    generate,
+    llama,
+    models,
+    open_responses,
+    settings,
+    status,
+)
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -26,6 +36,7 @@ def create_app(
     cors: bool = True,
     keepalive_s: float = 10.0,
     require_model: bool = False,
+    response_store: int = DEFAULT_RESPONSE_STORE,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
     """The OpenAI API over ``service``.
@@ -33,7 +44,11 @@ def create_app(
     ``lifespan`` surrounds the serving: what must be loaded before and closed after.
     """
     ctx = ServerContext(
-        service, adaptations=adaptations, keepalive_s=keepalive_s, require_model=require_model
+        service,
+        adaptations=adaptations,
+        keepalive_s=keepalive_s,
+        require_model=require_model,
+        replies=ResponseStore(response_store),
     )
     return build_app(ctx, cors=cors, lifespan=lifespan)
 
@@ -50,7 +65,7 @@ def build_app(
         redoc_url=None,
     )
     install_handlers(app)
-    for module in (generate, anthropic, llama, models, settings, status):
+    for module in (generate, open_responses, anthropic, llama, models, settings, status):
         module.add_routes(app, ctx)
     install_document(app)
     # Added last runs first.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from anyio import CapacityLimiter
 
 from flm.adaptation import Mode
+from flm.server.response_store import ResponseStore
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -23,8 +24,8 @@ class ServerContext:
 
     ``adaptations`` is the mode of a request that names none; one that names no model is refused
     under ``require_model``. A stream that has been silent for ``keepalive_s`` gets a comment; a
-    client that takes nothing for ``send_timeout_s`` counts as gone. ``limiter`` bounds
-    the threads that large bodies are parsed in.
+    client that takes nothing for ``send_timeout_s`` counts as gone. ``limiter`` bounds the threads
+    that large bodies are parsed in. ``replies`` are those of ``/v1/responses`` that are kept.
     """
 
     service: "Service"
@@ -34,3 +35,4 @@ class ServerContext:
     send_timeout_s: float = 300.0
     max_body_bytes: int = MAX_BODY_BYTES
     limiter: CapacityLimiter = field(default_factory=_limiter)
+    replies: ResponseStore = field(default_factory=ResponseStore)

@@ -21,6 +21,12 @@ from flm.server.schemas.generation import GenerationBody
 from flm.server.schemas.replies import ErrorReply, PlanReply
 
 Handler = Callable[[Request], Awaitable[Response]]
+Complete = Callable[[Any], GenerationBody]
+"""Puts into a body what it only names, such as an earlier conversation."""
+
+
+def _as_it_is(body: GenerationBody) -> GenerationBody:
+    return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Endpoint:
     chunk: type[BaseModel]
     error: type[BaseModel] = ErrorReply
     has_plan: bool = True
+    complete: Complete = _as_it_is
 
 
 def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
@@ -65,12 +72,23 @@ def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
     )
 
 
+async def read_call(
+    request: Request, ctx: ServerContext, endpoint: Endpoint, request_id: str
+) -> Call:
+    """The request, read and complete.
+
+    Raises:
+        FlmError: it cannot be read, or what it names is not there.
+    """
+    read = await read_body(request, endpoint.schema, ctx)
+    return Call(request_id, endpoint.complete(read.body), read.is_large)
+
+
 def _generate(ctx: ServerContext, endpoint: Endpoint) -> Handler:
     async def generate(request: Request) -> Response:
         request_id = endpoint.id_prefix + secrets.token_hex(12)
         request.state.request_id = request_id
-        read = await read_body(request, endpoint.schema, ctx)
-        call = Call(request_id, read.body, read.is_large)
+        call = await read_call(request, ctx, endpoint, request_id)
         return GenerationResponse(ctx, call, endpoint.reply_format)
 
     return generate
@@ -78,8 +96,7 @@ def _generate(ctx: ServerContext, endpoint: Endpoint) -> Handler:
 
 def _plan(ctx: ServerContext, endpoint: Endpoint) -> Handler:
     async def plan(request: Request) -> Response:
-        read = await read_body(request, endpoint.schema, ctx)
-        call = Call(request.state.request_id, read.body, read.is_large)
+        call = await read_call(request, ctx, endpoint, request.state.request_id)
         async with decided(ctx, call) as found:
             snapshot = found.model.store.peek(found.prepared.request.sent)
             adaptations = visible(call, found, snapshot)

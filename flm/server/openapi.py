@@ -13,12 +13,15 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
 from flm.server.schemas.llama_replies import LlamaChunk
+from flm.server.schemas.open_responses import ResponsesBody
+from flm.server.schemas.open_responses_replies import ResponsesEvent
 from flm.server.schemas.replies import ChatChunk, ErrorReply
 
 _REF = "#/components/schemas/{model}"
 _BODIES: tuple[type[BaseModel], ...] = (
     ChatBody,
     CompletionBody,
+    ResponsesBody,
     LlamaBody,
     TokenizeBody,
     DetokenizeBody,
@@ -26,11 +29,11 @@ _BODIES: tuple[type[BaseModel], ...] = (
     MessagesBody,
     CountBody,
 )
-_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk, MessageEvent)
+_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk, MessageEvent, ResponsesEvent)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",
-    404: "There is no such model.",
+    404: "There is no such model, or no such reply.",
     413: "The body is larger than the server reads.",
     500: "The server failed; the x-request-id header names the entry in its log.",
     503: "Not now: the queue is full, a model is loading, or the engine has stopped.",

@@ -65,7 +65,6 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
         settings=model.store.peek(sent).settings,
         sent=sent,
         messages=body.plain_messages if isinstance(body, ConversationBody) else None,
-        message_fields=body.message_fields if isinstance(body, ConversationBody) else (),
         tools=body.shown_tools if isinstance(body, ConversationBody) else (),
         template_kwargs=template_kwargs,
         prompts=body.prompts,

@@ -1,6 +1,5 @@
 """Requests without the lines that the server takes out of system messages, and the record of it."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from flm.adaptation import Adaptation
@@ -19,13 +18,12 @@ def normalised(
     messages, removals = normalizer.apply(request.messages)
     if not removals:
         return request, ()
-    records = tuple(_record(item, request.message_fields) for item in removals)
-    return replace(request, messages=messages), records
+    return replace(request, messages=messages), tuple(map(_record, removals))
 
 
-def _record(removal: Removal, fields: Sequence[str]) -> Adaptation:
+def _record(removal: Removal) -> Adaptation:
     return Adaptation(
-        field=fields[removal.index] if fields else f"messages[{removal.index}].content",
+        field=f"messages[{removal.index}].content",
         action="substituted",
         reason="This server takes such text out of system messages (--normalize), so that their "
         "start stays the same and the prefix cache holds.",

@@ -12,7 +12,7 @@ from anthropic.types import MessageParam, ToolParam
 from judgelib.checks import REQUEST_TIMEOUT_S, Server, documented, main
 from pydantic import BaseModel, Field
 
-QUESTION: list[MessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION: list[MessageParam] = [{"role": "user", "content": "Name the capital of France."}]
 WEATHER: list[MessageParam] = [
     {"role": "user", "content": "What is the weather in Paris? Give degrees in celsius."}
 ]

@@ -52,6 +52,20 @@ FORMS = {
             ),
         },
     ),
+    "open-responses": Form(
+        "openresponses.json",
+        {
+            "compact-response": Otherwise(
+                "response.output is missing or empty",
+                "conversations are not compacted: 404, which the row allows and then warns of",
+            ),
+            "image-input": Otherwise("HTTP 400 (expected [200])", _BLIND),
+            "reasoning-summary": Otherwise(
+                "response.reasoning.summary is null",
+                "reasoning is accepted and leaves a model that cannot reason as it is",
+            ),
+        },
+    ),
 }
 
 

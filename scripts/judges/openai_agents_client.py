@@ -8,6 +8,7 @@ from agents import (
     Agent,
     ModelSettings,
     OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
     Runner,
     function_tool,
     set_tracing_disabled,
@@ -27,16 +28,12 @@ class Forecast(BaseModel):
     degrees: int = Field(ge=-90, le=60)
 
 
-def agent_of(server: Server, **options: Any) -> Any:
-    """An agent on chat completions; its client tries once."""
+def agent_of(server: Server, model: Any = OpenAIChatCompletionsModel, **options: Any) -> Any:
+    """An agent on an API of OpenAI's; its client tries once."""
     client = AsyncOpenAI(
         base_url=server.url, api_key=server.api_key, max_retries=0, timeout=REQUEST_TIMEOUT_S
     )
-    return Agent(
-        name="Reporter",
-        model=OpenAIChatCompletionsModel(model=server.model, openai_client=client),
-        **options,
-    )
+    return Agent(name="Reporter", model=model(model=server.model, openai_client=client), **options)
 
 
 def settings(**options: Any) -> Any:
@@ -75,9 +72,19 @@ def stopping_tool(server: Server) -> None:
 
 def round_trip(server: Server) -> None:
     """A required call is executed and sent back; typed output ends the run."""
+    _round_trip(server, OpenAIChatCompletionsModel)
+
+
+def responses_round_trip(server: Server) -> None:
+    """The same on the SDK's default, the Responses API."""
+    _round_trip(server, OpenAIResponsesModel)
+
+
+def _round_trip(server: Server, model: Any) -> None:
     tool, done = _weather()
     agent = agent_of(
         server,
+        model,
         tools=[tool],
         output_type=Forecast,
         model_settings=settings(tool_choice="required", parallel_tool_calls=False),
@@ -89,9 +96,31 @@ def round_trip(server: Server) -> None:
 
 def streamed(server: Server) -> None:
     """The same round trip with a named tool, streamed."""
+    _streamed(server, OpenAIChatCompletionsModel)
+
+
+def responses_streamed(server: Server) -> None:
+    """That on the Responses API too."""
+    _streamed(server, OpenAIResponsesModel)
+
+
+def responses_memory(server: Server) -> None:
+    """A run goes on from the last response of another, which the server kept."""
+    agent = agent_of(server, OpenAIResponsesModel, model_settings=settings())
+    first = Runner.run_sync(agent, "My name is Ada. Say hello.")
+    assert first.last_response_id is not None
+    again = Runner.run_sync(agent, "What is my name?", previous_response_id=first.last_response_id)
+    used = again.context_wrapper.usage
+    # The first turn is in front of the second, and was read from the cache.
+    assert used.input_tokens > first.context_wrapper.usage.total_tokens
+    assert used.input_tokens_details.cached_tokens > 0
+
+
+def _streamed(server: Server, model: Any) -> None:
     tool, done = _weather()
     agent = agent_of(
         server,
+        model,
         tools=[tool],
         output_type=Forecast,
         model_settings=settings(tool_choice="get_weather"),
@@ -122,5 +151,15 @@ def _weather() -> tuple[Any, list[str]]:
 
 if __name__ == "__main__":
     sys.exit(
-        main(text, typed, stopping_tool, round_trip, streamed, documented("OpenAI Agents SDK"))
+        main(
+            text,
+            typed,
+            stopping_tool,
+            round_trip,
+            responses_round_trip,
+            streamed,
+            responses_streamed,
+            responses_memory,
+            documented("OpenAI Agents SDK"),
+        )
     )

@@ -54,7 +54,7 @@ def test_flags_become_the_configuration(tiny, served):
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
         "--kv-dtype", "bfloat16", "--weights", "int4",
         "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--require-model",
-        "--grace-s", "1.5", "--keepalive-s", "2", "--log-level", "debug",
+        "--response-store", "7", "--grace-s", "1.5", "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
     assert outcome.code == 0
     assert served == [
@@ -77,6 +77,7 @@ def test_flags_become_the_configuration(tiny, served):
             threads=1,
             adaptations="refuse",
             require_model=True,
+            response_store=7,
             grace_s=1.5,
             keepalive_s=2.0,
             log_level="debug",

@@ -17,6 +17,12 @@ OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions/plan"),
     ("POST", "/v1/completions/plan"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/responses/plan"),
+    ("POST", "/v1/responses/input_tokens"),
+    ("GET", "/v1/responses/{reply_id}"),
+    ("DELETE", "/v1/responses/{reply_id}"),
+    ("GET", "/v1/responses/{reply_id}/input_items"),
     ("POST", "/completion"),
     ("POST", "/completions"),
     ("POST", "/tokenize"),
@@ -69,9 +75,10 @@ def explore(app: RunningApp, method: str, path: str, max_examples: int) -> None:
 
 def bounded(body: dict[str, Any]) -> None:
     """Absent, the number of tokens has no bound but the context."""
-    value = body.get("max_tokens")
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 4:
-        body["max_tokens"] = 2
+    for name in ("max_tokens", "max_output_tokens"):
+        value = body.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 4:
+            body[name] = 2
     body.pop("max_completion_tokens", None)
     body.pop("n_predict", None)
 

@@ -13,20 +13,16 @@ MESSAGES: tuple[dict[str, Any], ...] = (
 )
 
 
-def request(**fields: Any) -> GenerationRequest:
-    return GenerationRequest(
-        id="r", model="m", settings=Settings(), sent={}, messages=MESSAGES, **fields
-    )
+def request() -> GenerationRequest:
+    return GenerationRequest(id="r", model="m", settings=Settings(), sent={}, messages=MESSAGES)
 
 
-def test_a_record_names_the_body_s_own_field() -> None:
+def test_a_record_names_the_message() -> None:
     normalizer = Normalizer([DATE])
     changed, (record,) = normalised(normalizer, request())
     assert changed.messages is not None
     assert changed.messages[0]["content"] == "Be kind."
     assert (record.field, record.asked) == ("messages[0].content", "Today is 2026-01-02.")
-    _, (record,) = normalised(normalizer, request(message_fields=("system", "messages[0].content")))
-    assert record.field == "system"
 
 
 def test_nothing_to_take_out() -> None:

@@ -56,7 +56,8 @@ class FakeInfo:
 @dataclass(frozen=True, slots=True)
 class Script:
     """What every choice says. ``num_reasoning`` pieces are reasoning. Before piece
-    ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises ``error``."""
+    ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises ``error``. With
+    ``events`` the one choice consists of these."""
 
     pieces: tuple[str, ...] = ("Hello", ",", " wor", "ld", "!")
     num_reasoning: int = 0
@@ -65,6 +66,7 @@ class Script:
     error: Exception = field(default_factory=lambda: FlmError("broken"))
     prepare_error: Exception | None = None
     start_error: Exception | None = None
+    events: tuple[Event, ...] = ()
 
 
 class FakeTokenizer:
@@ -148,7 +150,9 @@ class FakeGeneration:
         request, script = self.prepared.request, self.service.script
         num_tokens = 0
         done: list[Timings] = []
-        num_choices = len(self.prompt_ids) * request.n
+        for event in script.events:
+            yield event
+        num_choices = 0 if script.events else len(self.prompt_ids) * request.n
         for index in range(num_choices):
             ids = self.prompt_ids[index // request.n]
             room = self.prepared.max_new_tokens[index // request.n]

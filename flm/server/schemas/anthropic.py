@@ -28,6 +28,7 @@ from flm.server.schemas.anthropic_tools import (
     unmet_of_tools,
 )
 from flm.server.schemas.common import MAX_STOPS
+from flm.server.schemas.conversation import MESSAGE_PATH
 from flm.server.schemas.generation import Unmet, Unread
 from flm.server.schemas.tool_choice import ToolChoice, call_rules, callable_tools, check_names
 from flm.server.schemas.types import NotNegative
@@ -174,15 +175,18 @@ class MessagesFields(ReasoningFields):
         listed = [plain for message in self.messages for plain in plain_messages(message)]
         return (*self._system, *listed)
 
-    @property
-    def message_fields(self) -> tuple[str, ...]:
-        """The field that each of ``plain_messages`` comes from."""
-        listed = [
-            f"messages[{index}].content"
-            for index, message in enumerate(self.messages)
-            for _ in plain_messages(message)
+    def own_path(self, path: str) -> str:
+        """The field that a message comes from."""
+        found = MESSAGE_PATH.fullmatch(path)
+        if found is None:
+            return path
+        index = int(found[1]) - len(self._system)
+        if index < 0:
+            return "system"
+        places = [
+            place for place, message in enumerate(self.messages) for _ in plain_messages(message)
         ]
-        return (*("system" for _ in self._system), *listed)
+        return f"messages[{places[index]}]{found[2]}"
 
     @property
     def _system(self) -> tuple[Mapping[str, Any], ...]:

@@ -89,7 +89,9 @@ class CommonBody(GenerationBody):
     )
     user: str | None = Field(None, description="No effect, no record.")
     metadata: dict[str, Any] | None = Field(None, description="No effect, no record.")
-    store: bool | None = Field(None, description="true is recorded as dropped.")
+    store: bool | None = Field(
+        None, description="true is recorded as dropped; only /v1/responses keeps replies."
+    )
     service_tier: str | None = Field(
         None, description="Others than auto and default are recorded as dropped."
     )
@@ -172,7 +174,7 @@ class CommonBody(GenerationBody):
         """The declared fields that ask for what is not done."""
         yield from super().unmet()
         if self.store:
-            yield Unmet("store", "Replies are never stored.", True)
+            yield Unmet("store", "Replies of this endpoint are not stored.", True)
         if self.service_tier not in (None, "auto", "default"):
             yield Unmet("service_tier", "There is one tier.", self.service_tier)
         if self.stream_options is not None and self.stream_options.include_obfuscation:

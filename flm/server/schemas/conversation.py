@@ -1,5 +1,6 @@
 """What every body that asks for a reply to messages has."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,10 @@ from flm.types import CallRules
 _RESERVED = frozenset(
     {"messages", "tools", "add_generation_prompt", "chat_template", "tokenize", "conversation"}
 )
+
+
+MESSAGE_PATH = re.compile(r"messages\[(\d+)\](.*)")
+"""A path of ``plain_messages``: the index, and what follows it."""
 
 
 class ConversationBody(GenerationBody):
@@ -40,12 +45,6 @@ class ConversationBody(GenerationBody):
         raise NotImplementedError
 
     @property
-    def message_fields(self) -> tuple[str, ...]:
-        """The field that the content of each of ``plain_messages`` comes from; empty: messages, one
-        each."""
-        return ()
-
-    @property
     def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
         """The tools that the model may call, and sees, in OpenAI's form."""
         return ()
@@ -59,6 +58,10 @@ class ConversationBody(GenerationBody):
     def format_field(self) -> str:
         """The field that asks for ``constraint``; empty: none does."""
         return "" if self.constraint is None else self.constraint.param.partition(".")[0]
+
+    def own_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``."""
+        return path
 
     @property
     def continues(self) -> bool:

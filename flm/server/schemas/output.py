@@ -78,7 +78,7 @@ def format_constraint(value: Any) -> OutputConstraint | None:
         case "json_object":
             return _object_constraint(value.get("schema"))
         case "json_schema":
-            return _schema_constraint(value.get("json_schema"))
+            return schema_constraint(value.get("json_schema"), "response_format.json_schema")
     raise InvalidRequestError(
         "response_format.type must be 'text', 'json_object' or 'json_schema'.",
         param="response_format.type",
@@ -94,8 +94,12 @@ def _object_constraint(schema: Any) -> OutputConstraint:
     return OutputConstraint("json", schema, path)
 
 
-def _schema_constraint(value: Any) -> OutputConstraint:
-    path = "response_format.json_schema"
+def schema_constraint(value: Any, path: str) -> OutputConstraint:
+    """The JSON that an object with name, description, strict and schema, at ``path``, asks for.
+
+    Raises:
+        InvalidRequestError: it has another shape.
+    """
     _require(isinstance(value, dict), path, "must be an object with a schema")
     for name, kind in (("name", str), ("description", str), ("strict", bool)):
         own = value.get(name)

@@ -180,12 +180,14 @@ def call_rules(
     has_format: bool,
     schema_field: str = "function.parameters",
     places: Sequence[int] | None = None,
+    max_calls: int | None = None,
 ) -> CallRules | None:
     """The rules for calls that a grammar enforces; None where calls are as the model makes them.
 
     ``has_format``: an answer without calls is held to a grammar, so calls must be part of that.
-    ``schema_field`` is where the body has the schema of a tool's arguments, ``places`` which of its
-    tools these are, if not all.
+    ``schema_field`` is where the body has the schema of a tool's arguments, ``places`` are the
+    indexes of ``tools`` in its list (None: they are all of it). A reply makes at most
+    ``max_calls`` calls.
     """
     names = {tool["function"]["name"] for tool in callable_tools(choice, tools)}
     if not names:
@@ -202,11 +204,14 @@ def call_rules(
         param = "tools"
     elif not is_parallel:
         param = "parallel_tool_calls"
+    elif max_calls is not None:
+        param = "max_tool_calls"
     elif has_format:
         param = "tools"
     else:
         return None
-    at_most = 1 if choice.is_single or not is_parallel else MAX_CALLS
+    most = MAX_CALLS if max_calls is None else max_calls
+    at_most = 1 if choice.is_single or not is_parallel else most
     return CallRules(described, at_most, is_forced, param)
 
 

@@ -109,10 +109,11 @@ def test_the_field_of_each_message() -> None:
             ],
         }
     )
-    assert body.message_fields == (
+    paths = [f"messages[{index}].content" for index in range(len(body.plain_messages))]
+    assert [body.own_path(path) for path in paths] == [
         "system",
         "messages[0].content",
         "messages[0].content",
         "messages[1].content",
-    )
-    assert len(body.message_fields) == len(body.plain_messages)
+    ]
+    assert body.own_path("max_tokens") == "max_tokens"
