@@ -17,7 +17,7 @@ from flm.router import (
 )
 from tests.support.app import RunningApp
 
-DIALECTS = ["flm", "anthropic"]
+DIALECTS = ["flm", "anthropic", "openai"]
 QUESTION = "Name the capital of France."
 SCHEMA = {
     "type": "object",
