@@ -98,6 +98,13 @@ class MethodNotAllowedError(InvalidRequestError):
         return {"Allow": self.allow}
 
 
+class RequestCancelledError(InvalidRequestError):
+    """The request was cancelled before there was anything of a reply."""
+
+    status = 499
+    code = "cancelled"
+
+
 class BodyTooLargeError(InvalidRequestError):
     """The body is larger than the server reads."""
 

@@ -5,7 +5,7 @@ start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from flm.adaptation import Adaptation, Mode
 from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
+from flm.server.running import Ticket
 from flm.server.schemas.conversation import ConversationBody
 from flm.server.schemas.generation import GenerationBody
 from flm.server.settings import Resolution, resolve
@@ -62,10 +63,18 @@ async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
     Raises:
         FlmError: any reason not to answer it, except that there is no room now.
     """
-    async with ctx.service.model_lease(call.body.model) as model:
+    async with _decided(ctx, call, Ticket()) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _decided(ctx: ServerContext, call: Call, ticket: Ticket) -> AsyncIterator[Decided]:
+    async with AsyncExitStack() as stack:
+        with ticket.waiting():
+            model = await stack.enter_async_context(ctx.service.model_lease(call.body.model))
         resolution = await _resolve(ctx, call, model)
         prepared = await ctx.service.prepare(model, resolution.request)
-        mode = call.body.adaptations if call.body.adaptations is not None else ctx.adaptations
+        mode = ctx.mode(call.body.adaptations)
         found = (*resolution.request.adaptations, *prepared.adaptations)
         records = ordered(found, type(call.body))
         enforce(mode, records)
@@ -85,9 +94,12 @@ async def admitted(ctx: ServerContext, call: Call) -> AsyncIterator[Admitted]:
     Raises:
         FlmError: any reason not to answer it; nothing was written then.
     """
-    async with decided(ctx, call) as plan:
+    async with AsyncExitStack() as stack:
+        ticket = stack.enter_context(ctx.running.entered(call.id, call.body.request_id))
+        plan = await stack.enter_async_context(_decided(ctx, call, ticket))
         generation = await ctx.service.start(plan.model, plan.prepared)
         try:
+            ticket.started(generation)
             for warning in plan.warnings:
                 logger.warning("%s: %s", call.id, warning)
             yield Admitted(call, plan, generation, visible(call, plan, generation.snapshot))

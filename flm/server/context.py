@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from anyio import CapacityLimiter
 
 from flm.adaptation import Mode
+from flm.server.running import RunningRequests
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -23,7 +24,8 @@ class ServerContext:
 
     ``adaptations`` is the mode of a request that names none. A stream that has been silent for
     ``keepalive_s`` gets a comment; a client that takes nothing for ``send_timeout_s`` counts as
-    gone. ``limiter`` bounds the threads that large bodies are parsed in.
+    gone. ``limiter`` bounds the threads that large bodies are parsed in; ``running`` knows the
+    requests that can be cancelled.
     """
 
     service: "Service"
@@ -32,3 +34,8 @@ class ServerContext:
     send_timeout_s: float = 300.0
     max_body_bytes: int = MAX_BODY_BYTES
     limiter: CapacityLimiter = field(default_factory=_limiter)
+    running: RunningRequests = field(default_factory=RunningRequests)
+
+    def mode(self, asked: Mode | None) -> Mode:
+        """The mode of a request that asks for ``asked``."""
+        return self.adaptations if asked is None else asked

@@ -18,14 +18,15 @@ from flm.server.formats import ReplyFormat
 from flm.server.openapi import request_body, responses
 from flm.server.plan import plan_dict
 from flm.server.schemas.generation import GenerationBody
-from flm.server.schemas.replies import PlanReply
+from flm.server.schemas.replies import ErrorReply, PlanReply
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One way to ask for text. ``reply`` and ``chunk`` are the schemas of what comes back."""
+    """One way to ask for text. ``reply``, ``chunk`` and ``error`` are the schemas of what comes
+    back."""
 
     path: str
     name: str
@@ -35,6 +36,7 @@ class Endpoint:
     reply: Any
     chunk: type[BaseModel]
     has_plan: bool = True
+    error: type[BaseModel] = ErrorReply
 
 
 def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
@@ -44,7 +46,13 @@ def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
         _generate(ctx, endpoint),
         methods=["POST"],
         summary=f"Create a {endpoint.name}",
-        responses=responses(endpoint.reply, 400, 404, 413, 503, stream=endpoint.chunk),
+        responses=responses(
+            endpoint.reply,
+            *(400, 404, 413, 499, 503),
+            stream=endpoint.chunk,
+            framing=endpoint.reply_format.framing,
+            error=endpoint.error,
+        ),
         openapi_extra=request_body(endpoint.schema),
         response_model=None,
     )
@@ -55,7 +63,7 @@ def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
         _plan(ctx, endpoint),
         methods=["POST"],
         summary=f"Preview a {endpoint.name}: what would be done, without doing it",
-        responses=responses(PlanReply, 400, 404, 413, 503),
+        responses=responses(PlanReply, 400, 404, 413, 503, error=endpoint.error),
         openapi_extra=request_body(endpoint.schema),
         response_model=None,
     )

@@ -7,6 +7,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from flm.server.framing import LINES, OPENAI_EVENTS, Framing
+from flm.server.schemas.cancel import CancelBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
@@ -21,12 +23,14 @@ _BODIES: tuple[type[BaseModel], ...] = (
     TokenizeBody,
     DetokenizeBody,
     TemplateBody,
+    CancelBody,
 )
 _CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",
     404: "There is no such model.",
+    499: "The request was cancelled while it waited for its model.",
     413: "The body is larger than the server reads.",
     500: "The server failed; the x-request-id header names the entry in its log.",
     503: "Not now: the queue is full, a model is loading, or the engine has stopped.",
@@ -34,14 +38,20 @@ _WHEN = {
 
 
 def responses(
-    reply: Any, *statuses: int, stream: type[BaseModel] | None = None
+    reply: Any,
+    *statuses: int,
+    stream: type[BaseModel] | None = None,
+    framing: Framing = OPENAI_EVENTS,
+    error: type[BaseModel] = ErrorReply,
 ) -> dict[int | str, dict[str, Any]]:
-    """The documented statuses of a path: 200, 500 and ``statuses``."""
+    """The documented statuses of a path: 200, 500 and ``statuses``, errors in the form ``error``.
+    ``stream`` is a chunk of its streams."""
     result: dict[int | str, dict[str, Any]] = {200: {"model": reply, "description": "The reply."}}
     if stream is not None:
-        result[200]["content"] = {"text/event-stream": {"schema": _event_schema(stream)}}
+        schema = _line_schema if framing is LINES else _event_schema
+        result[200]["content"] = {framing.media_type.partition(";")[0]: {"schema": schema(stream)}}
     for status in (*statuses, 500):
-        result[status] = {"model": ErrorReply, "description": _WHEN[status]}
+        result[status] = {"model": error, "description": _WHEN[status]}
     if 503 in result:
         header = {"schema": {"type": "integer"}, "description": "Seconds to wait."}
         result[503]["headers"] = {"Retry-After": header}
@@ -58,6 +68,11 @@ def _event_schema(chunk: type[BaseModel]) -> dict[str, Any]:
     }
     data = {"anyOf": [{"const": "[DONE]"}, json_text]}
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
+
+
+def _line_schema(chunk: type[BaseModel]) -> dict[str, Any]:
+    """Each line of a stream is JSON; the last one may be an error."""
+    return {"type": "string", "description": f"Lines of {chunk.__name__} as JSON."}
 
 
 def request_body(schema: type[BaseModel]) -> dict[str, Any]:

@@ -122,3 +122,20 @@ def record_unknown(body: Schema, records: Records) -> None:
         near = None if "." in path else speller.suggestion(path)
         hint = "" if near is None else f" Did you mean {near}?"
         records.dropped(path, f"This field is not read.{hint}", value)
+
+
+def unknown_extras(body: Schema, mode: Mode) -> dict[str, Any]:
+    """What a reply tells of the unknown fields of a body that has no others to tell of.
+
+    Raises:
+        RefusedError: there are some, and the mode is ``refuse``.
+    """
+    records = Records()
+    record_unknown(body, records)
+    enforce(mode, tuple(records.adaptations))
+    return {} if mode == "silent" else extras_of(tuple(records.adaptations))
+
+
+def extras_of(adaptations: tuple[Adaptation, ...]) -> dict[str, Any]:
+    """The key of a reply that shows them, or nothing."""
+    return {"adaptations": [entry.to_dict() for entry in adaptations]} if adaptations else {}

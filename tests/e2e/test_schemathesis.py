@@ -32,6 +32,7 @@ OPERATIONS = [
     ("GET", "/health"),
     ("GET", "/v1/version"),
     ("GET", "/api/version"),
+    ("POST", "/api/cancel"),
 ]
 
 

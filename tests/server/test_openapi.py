@@ -57,6 +57,7 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
         "/apply-template",
         "/props",
         "/slots",
+        "/api/cancel",
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -64,7 +65,7 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
             if "503" in operation["responses"]:
                 assert "Retry-After" in operation["responses"]["503"]["headers"]
     post = document["paths"]["/v1/chat/completions"]["post"]
-    assert set(post["responses"]) == {"200", "400", "404", "413", "500", "503"}
+    assert set(post["responses"]) == {"200", "400", "404", "413", "499", "500", "503"}
     assert set(post["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     assert "messages" in document["components"]["schemas"]["ChatBody"]["properties"]
     assert (await client.get("/docs")).status_code == 200

@@ -1,7 +1,7 @@
 """A service without an engine: it says what its script says, one byte of prompt is one token."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -129,12 +129,17 @@ class FakeGeneration:
         self.snapshot = snapshot
         self.prompt_ids = prepared.prompt_ids
         self.is_finished = False
+        self.stopped = asyncio.Event()
 
     def cancel(self) -> None:
         if not self.is_finished:
             self.is_finished = True
             self.service.aborted.append(self.prepared.request.id)
             self.service.abort_event.set()
+
+    def stop(self) -> bool:
+        self.stopped.set()
+        return not self.is_finished
 
     async def events(self) -> AsyncIterator[Event]:
         try:
@@ -160,6 +165,9 @@ class FakeGeneration:
             pieces, reason, stop = self._said(room)
             for position, piece in enumerate(pieces):
                 await self._interruptions(position)
+                if self.stopped.is_set():
+                    pieces, reason, stop = pieces[:position], "cancel", None
+                    break
                 num_tokens += 1
                 channel = "reasoning" if position < script.num_reasoning else "content"
                 yield self._delta(index, piece, channel)
@@ -172,7 +180,7 @@ class FakeGeneration:
         if position == script.fail_at:
             raise script.error
         if position == script.hold_at:
-            await self.service.hold.wait()
+            await first_of(self.service.hold.wait(), self.stopped.wait())
         await asyncio.sleep(0)
 
     def _said(self, room: int) -> tuple[list[str], Any, str | None]:
@@ -323,6 +331,16 @@ class FakeService:
 
     async def reload(self) -> None:
         self.current.store.reset()
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of them does."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def render(request: GenerationRequest) -> str:

@@ -92,6 +92,10 @@ class GenerationBody(Schema):
         None, description="note: tell what was changed; silent: do not; refuse: answer 400 instead."
     )
 
+    request_id: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="A name under which POST /api/cancel finds this request."
+    )
+
     @field_validator("logit_bias")
     @classmethod
     def _token_ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
