@@ -105,6 +105,13 @@ class RequestCancelledError(InvalidRequestError):
     code = "cancelled"
 
 
+class NotSupportedError(InvalidRequestError):
+    """The path is known from other servers, and this one does not do that."""
+
+    status = 501
+    code = "not_supported"
+
+
 class BodyTooLargeError(InvalidRequestError):
     """The body is larger than the server reads."""
 

@@ -4,9 +4,10 @@ Parse, lease the model, resolve the settings, prepare the prompt, settle the rec
 start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 """
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -16,7 +17,7 @@ from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
 from flm.server.running import Ticket
-from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.conversation import conversation_of
 from flm.server.schemas.generation import GenerationBody
 from flm.server.settings import Resolution, resolve
 from flm.sticky import REASONING_FIELDS, Snapshot
@@ -28,22 +29,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed request and the id its reply will carry."""
+    """A parsed request and the id its reply will carry. ``arrived_at`` is on the monotonic
+    clock."""
 
     id: str
     body: GenerationBody
     is_large: bool = False
+    arrived_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A request that could start now. ``records`` are in order."""
+    """A request that could start now. ``records`` are in order; ``lease_duration`` are the seconds
+    that it waited for its model."""
 
     model: "LoadedModel"
     prepared: "Prepared"
     mode: Mode
     records: tuple[Adaptation, ...]
     warnings: tuple[str, ...]
+    lease_duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,14 @@ async def _decided(ctx: ServerContext, call: Call, ticket: Ticket) -> AsyncItera
     async with AsyncExitStack() as stack:
         with ticket.waiting():
             model = await stack.enter_async_context(ctx.service.model_lease(call.body.model))
+        lease_duration = time.monotonic() - call.arrived_at
         resolution = await _resolve(ctx, call, model)
         prepared = await ctx.service.prepare(model, resolution.request)
         mode = ctx.mode(call.body.adaptations)
         found = (*resolution.request.adaptations, *prepared.adaptations)
         records = ordered(found, type(call.body))
         enforce(mode, records)
-        yield Decided(model, prepared, mode, records, resolution.warnings)
+        yield Decided(model, prepared, mode, records, resolution.warnings, lease_duration)
 
 
 async def _resolve(ctx: ServerContext, call: Call, model: "LoadedModel") -> Resolution:
@@ -123,8 +129,9 @@ def visible(call: Call, plan: Decided, snapshot: Snapshot) -> tuple[Adaptation, 
 
 def _without_effect(body: GenerationBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
-    if not isinstance(body, ConversationBody):
+    chat = conversation_of(body)
+    if chat is None:
         return frozenset(REASONING_FIELDS)
-    if body.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
+    if chat.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
         return frozenset({"think"})
     return frozenset()

@@ -11,7 +11,7 @@ from flm.server.context import ServerContext
 from flm.server.errors import install_handlers
 from flm.server.middleware import BodyLimit, LastCatch, RequestIds, allow_any_origin
 from flm.server.openapi import install_document
-from flm.server.routes import cancel, generate, llama, models, settings, status
+from flm.server.routes import cancel, generate, llama, models, ollama, settings, status
 
 if TYPE_CHECKING:
     from flm.service import Service
@@ -47,7 +47,7 @@ def build_app(
         redoc_url=None,
     )
     install_handlers(app)
-    for module in (generate, cancel, llama, models, settings, status):
+    for module in (generate, cancel, llama, ollama, models, settings, status):
         module.add_routes(app, ctx)
     install_document(app)
     # Added last runs first.

@@ -21,6 +21,8 @@ from flm.server.schemas.generation import GenerationBody
 from flm.server.schemas.replies import ErrorReply, PlanReply
 
 Handler = Callable[[Request], Awaitable[Response]]
+Shortcut = Callable[[ServerContext, Call], Awaitable[Response | None]]
+"""The reply to a request that asks for no text; None for any other request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Endpoint:
     chunk: type[BaseModel]
     has_plan: bool = True
     error: type[BaseModel] = ErrorReply
+    shortcut: Shortcut | None = None
 
 
 def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
@@ -75,6 +78,9 @@ def _generate(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         request.state.request_id = request_id
         read = await read_body(request, endpoint.schema, ctx)
         call = Call(request_id, read.body, read.is_large)
+        reply = None if endpoint.shortcut is None else await endpoint.shortcut(ctx, call)
+        if reply is not None:
+            return reply
         return GenerationResponse(ctx, call, endpoint.reply_format)
 
     return generate

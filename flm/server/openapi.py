@@ -13,6 +13,9 @@ from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
 from flm.server.schemas.llama_replies import LlamaChunk
+from flm.server.schemas.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.schemas.ollama_replies import OllamaChatReply, OllamaGenerateReply
+from flm.server.schemas.ollama_show import ShowBody
 from flm.server.schemas.replies import ChatChunk, ErrorReply
 
 _REF = "#/components/schemas/{model}"
@@ -24,8 +27,16 @@ _BODIES: tuple[type[BaseModel], ...] = (
     DetokenizeBody,
     TemplateBody,
     CancelBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    ShowBody,
 )
-_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk)
+_CHUNKS: tuple[type[BaseModel], ...] = (
+    ChatChunk,
+    LlamaChunk,
+    OllamaChatReply,
+    OllamaGenerateReply,
+)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",

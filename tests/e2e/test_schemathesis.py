@@ -33,6 +33,13 @@ OPERATIONS = [
     ("GET", "/v1/version"),
     ("GET", "/api/version"),
     ("POST", "/api/cancel"),
+    ("POST", "/api/chat"),
+    ("POST", "/api/chat/plan"),
+    ("POST", "/api/generate"),
+    ("POST", "/api/generate/plan"),
+    ("POST", "/api/show"),
+    ("GET", "/api/tags"),
+    ("GET", "/api/ps"),
 ]
 
 
@@ -70,6 +77,9 @@ def explore(app: RunningApp, method: str, path: str, max_examples: int) -> None:
 
 def bounded(body: dict[str, Any]) -> None:
     """Absent, the number of tokens has no bound but the context."""
+    options = body.get("options")
+    if isinstance(options, dict):
+        options.pop("num_predict", None)
     value = body.get("max_tokens")
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 4:
         body["max_tokens"] = 2

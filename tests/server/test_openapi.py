@@ -58,6 +58,13 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
         "/props",
         "/slots",
         "/api/cancel",
+        "/api/chat",
+        "/api/chat/plan",
+        "/api/generate",
+        "/api/generate/plan",
+        "/api/tags",
+        "/api/ps",
+        "/api/show",
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():

@@ -50,7 +50,12 @@ class FakeInfo:
     reads_effort: bool = False
     thinking_switch: str = "enable_thinking"
     defaults: Settings = field(default_factory=Settings)
+    architecture: str = "llama"
+    file_format: str = "gguf"
+    parameter_size: str = "1B"
+    num_parameters: int = 1_000_000_000
     path: str | None = "/models/fake"
+    digest: str | None = "ab" * 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +269,7 @@ class FakeService:
     async def resolve(self, name: str | None) -> str:
         if name is None:
             return self.current.info.id
+        name = name.removesuffix(":latest")
         if name not in self.infos:
             known = ", ".join(self.infos)
             raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
@@ -286,11 +292,13 @@ class FakeService:
         if self.script.prepare_error is not None:
             raise self.script.prepare_error
         rendered = None if request.messages is None else render(request)
-        prompts = [rendered] if rendered is not None else list(request.prompts or ())
+        prompts = list(request.prompts or ())
+        if rendered is not None:
+            prompts = [(*request.history_ids, rendered)]
         prompt_ids = tuple(encode(prompt) for prompt in prompts)
         room = [model.info.context_len - len(ids) for ids in prompt_ids]
         if min(room) <= 0:
-            raise ContextLengthError("Max length reached! Too long.", param="messages")
+            raise ContextLengthError("Max length reached! Too long.", param=request.messages_field)
         if not all(prompt_ids):
             raise InvalidRequestError("The prompt has no tokens.", param="prompt")
         asked = request.max_tokens

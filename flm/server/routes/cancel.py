@@ -9,6 +9,7 @@ from flm.server.errors import JSONReply
 from flm.server.openapi import request_body, responses
 from flm.server.records import unknown_extras
 from flm.server.schemas.cancel import CancelBody
+from flm.server.schemas.ollama_replies import OllamaErrorReply
 from flm.server.schemas.replies import CancelReply
 
 
@@ -29,7 +30,7 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         cancel,
         methods=["POST"],
         summary="End a request that runs or waits",
-        responses=responses(CancelReply, 400, 413, 503),
+        responses=responses(CancelReply, 400, 413, 503, error=OllamaErrorReply),
         openapi_extra=request_body(CancelBody),
         response_model=None,
     )

@@ -212,6 +212,10 @@ class GenerationBody(Schema):
         """The declared fields that ask for what is not done."""
         yield from ()
 
+    def unmet_by(self, context_len: int) -> Iterator[Unmet]:  # noqa: ARG002
+        """As ``unmet``, for a model with a context of so many tokens."""
+        yield from ()
+
 
 Effort = Literal["none", "low", "medium", "high"]
 EFFORT_ALIASES: dict[str, Effort] = {

@@ -373,3 +373,4 @@ class Greeting(Reply):
     version: str
     docs: str
     api: str
+    ollama: str
