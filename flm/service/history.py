@@ -27,8 +27,8 @@ def behind(
 ) -> RenderedPrompt:
     """``history`` and behind it ``messages``, as the template writes later turns.
 
-    ``begin`` renders a chat up to where the text of its last message ends. Where the template does not show where a turn ends, ``messages`` stand there as a chat of their
-    own.
+    ``begin`` renders a chat up to where the text of its last message ends. Where the template does
+    not show where a turn ends, ``messages`` stand there as a chat of their own.
     """
     turn = _next_turn(render, begin, messages)
     if turn is None:

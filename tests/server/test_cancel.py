@@ -10,13 +10,20 @@ import pytest
 
 from flm.server.context import ServerContext
 from flm.server.schemas.replies import CancelReply
-from tests.server.conftest import PATHS, body_for, events_of, in_process
+from tests.server.conftest import HELLO, PATHS, body_for, events_of, in_process
 from tests.support.fake_service import FakeService, Script
 
 pytestmark = pytest.mark.anyio
 DONE = {"cancelled": True, "message": "Request cancelled successfully"}
 ABSENT = {"cancelled": False, "message": "Request not found or already completed"}
-ALL = (*PATHS, "/completion")
+ALL = (*PATHS, "/completion", "/api/chat", "/api/generate")
+
+
+PROMPTS: dict[str, dict[str, Any]] = {
+    "/completion": {"prompt": "hi"},
+    "/api/generate": {"prompt": "hi"},
+    "/api/chat": {"messages": HELLO},
+}
 
 
 @pytest.fixture
@@ -46,7 +53,9 @@ async def until_running(ctx: ServerContext, service: FakeService, count: int = 1
 
 
 def ask(client: httpx.AsyncClient, path: str, **fields: Any) -> "asyncio.Task[httpx.Response]":
-    body = {"prompt": "hi", **fields} if path == "/completion" else body_for(path, **fields)
+    if path.startswith("/api"):
+        fields = {"stream": False, **fields}
+    body = body_for(path, **fields) if path in PATHS else {**PROMPTS[path], **fields}
     return asyncio.create_task(client.post(path, json=body))
 
 
@@ -57,6 +66,9 @@ async def cancel(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
 def text_and_reason(path: str, reply: dict[str, Any]) -> tuple[str, str]:
     if path == "/completion":
         return reply["content"], reply["stop_type"]
+    if path.startswith("/api"):
+        said = reply["response"] if "response" in reply else reply["message"]["content"]
+        return said, reply["done_reason"]
     (choice,) = reply["choices"]
     text = choice["message"]["content"] if "message" in choice else choice["text"]
     return text, choice["finish_reason"]
@@ -193,3 +205,31 @@ async def test_unknown_fields_of_a_cancel_are_recorded(client: httpx.AsyncClient
 async def test_a_name_is_a_text(client: httpx.AsyncClient, path: str, value: Any) -> None:
     reply = await ask(client, path, request_id=value)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "request_id")
+
+
+async def test_a_stream_of_lines_ends_with_the_reason(
+    client: httpx.AsyncClient, ctx: ServerContext, service: FakeService
+) -> None:
+    asked = ask(client, "/api/chat", request_id="mine", stream=True)
+    await until_running(ctx, service)
+    assert (await cancel(client, request_id="mine")).json() == DONE
+    *lines, last = map(json.loads, (await asked).text.splitlines())
+    assert [line["message"]["content"] for line in lines] == ["Hello", ","]
+    assert (last["done"], last["done_reason"]) == (True, "cancel")
+
+
+async def test_a_model_that_is_being_loaded_for_nobody_is_left(
+    client: httpx.AsyncClient, ctx: ServerContext, service: FakeService
+) -> None:
+    swap = asyncio.Event()
+
+    async def slow(_name: str | None) -> str:
+        await swap.wait()
+        return "fake:1b"
+
+    service.resolve = slow  # type: ignore[method-assign]
+    asked = ask(client, "/api/chat", request_id="mine", messages=[])
+    await until(lambda: len(ctx.running) == 1)
+    assert (await cancel(client, request_id="mine")).json() == DONE
+    reply = await asked
+    assert (reply.status_code, reply.json()["code"]) == (499, "cancelled")

@@ -23,6 +23,7 @@ from flm.types import (
     ThinkMode,
     Timings,
     TokenLogprob,
+    ToolCallDelta,
     TopLogprob,
     Usage,
 )
@@ -60,10 +61,11 @@ class FakeInfo:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What every choice says. ``num_reasoning`` pieces are reasoning. Before piece
-    ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises ``error``."""
+    """What every choice says, texts and parts of calls. ``num_reasoning`` pieces are reasoning.
+    Before piece ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises
+    ``error``."""
 
-    pieces: tuple[str, ...] = ("Hello", ",", " wor", "ld", "!")
+    pieces: tuple[Any, ...] = ("Hello", ",", " wor", "ld", "!")
     num_reasoning: int = 0
     hold_at: int | None = None
     fail_at: int | None = None
@@ -188,11 +190,13 @@ class FakeGeneration:
             await first_of(self.service.hold.wait(), self.stopped.wait())
         await asyncio.sleep(0)
 
-    def _said(self, room: int) -> tuple[list[str], Any, str | None]:
+    def _said(self, room: int) -> tuple[list[Any], Any, str | None]:
         text, pieces = "", []
         if not self.prepared.request.stop:
             pieces = list(self.service.script.pieces[:room])
-            return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
+            has_calls = any(isinstance(piece, ToolCallDelta) for piece in pieces)
+            end = "tool_calls" if has_calls else "stop"
+            return pieces, "length" if len(self.service.script.pieces) > room else end, None
         for piece in self.service.script.pieces[:room]:
             text += piece
             found = [text.find(stop) for stop in self.prepared.request.stop if stop in text]
@@ -208,7 +212,9 @@ class FakeGeneration:
             pieces.append(piece)
         return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
 
-    def _delta(self, index: int, piece: str, channel: Any) -> TextDelta:
+    def _delta(self, index: int, piece: Any, channel: Any) -> TextDelta | ToolCallDelta:
+        if isinstance(piece, ToolCallDelta):
+            return replace(piece, index=index)
         wanted = self.prepared.request.top_logprobs
         entries = () if wanted is None else (logprob_of(piece, wanted),)
         timings = Timings(4, 2, 0.25, 1, 0.5) if self.prepared.request.time_tokens else None

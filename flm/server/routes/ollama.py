@@ -91,6 +91,7 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
             responses=responses(reply, error=OllamaErrorReply),
             response_model=None,
         )
+    app.add_api_route("/api/tags", _tags(ctx), methods=["HEAD"], include_in_schema=False)
     app.add_api_route(
         "/api/show",
         _show(ctx),

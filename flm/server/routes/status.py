@@ -35,5 +35,6 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         ("/api/version", show_version, responses(Version, error=OllamaErrorReply)),
     ):
         app.add_api_route(path, handler, methods=["GET"], responses=documented, response_model=None)
-    for path, handler in (("/", greet), ("/health", health)):
+    heads = (("/", greet), ("/health", health), ("/api/version", show_version))
+    for path, handler in heads:
         app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)
