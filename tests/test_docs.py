@@ -20,10 +20,16 @@ from typer.testing import CliRunner
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
 from flm.models.catalog import load_catalog
+from flm.server.routes.ollama import INSTEAD
+from flm.server.schemas.cancel import CancelBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
+from flm.server.schemas.conversation import ConversationBody
 from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
+from flm.server.schemas.ollama import OllamaBody, OllamaChatBody, OllamaGenerateBody
+from flm.server.schemas.ollama_options import UNREAD_OPTIONS, Options
+from flm.server.schemas.ollama_show import ShowBody
 from tests.support.architecture import ANY
 from tests.test_architecture import DOORS, TORCH_ROOMS
 
@@ -267,8 +273,20 @@ def test_every_field_of_llama_server_is_on_its_page() -> None:
     assert missing == []
 
 
+def test_every_field_of_ollama_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "ollama.md").read_text("utf-8")
+    own = OllamaChatBody.model_fields.keys() | OllamaGenerateBody.model_fields.keys()
+    own -= ConversationBody.model_fields.keys() - {"think", "model"}
+    own |= Options.model_fields.keys() | UNREAD_OPTIONS.keys() | ShowBody.model_fields.keys()
+    own |= {name for name in OllamaBody.unread if "." not in name and name not in own}
+    missing = sorted(name for name in own if f"`{name}`" not in page and f"`{name}:" not in page)
+    assert missing == []
+    assert not [path for _, path, _ in INSTEAD if f"`{path}`" not in page]
+
+
 def test_every_field_has_a_meaning() -> None:
-    for schema in (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody):
+    schemas = (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody, CancelBody)
+    for schema in (*schemas, OllamaChatBody, OllamaGenerateBody, Options, ShowBody):
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"

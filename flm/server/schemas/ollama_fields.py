@@ -17,7 +17,11 @@ _THINK_SCHEMA = {"anyOf": [{"type": ["boolean", "null"]}, {"enum": list(_EFFORTS
 _KEEP_SCHEMA = {
     "anyOf": [{"type": ["number", "null"]}, {"type": "string", "pattern": _DURATION}],
 }
-_NOTHING = {"type": ["array", "null"], "maxItems": 0}
+_NOTHING = {
+    "type": ["array", "null"],
+    "maxItems": 0,
+    "description": "HTTP 400: no model here sees.",
+}
 _NO_TEXT = {"type": ["string", "null"], "maxLength": 0}
 
 
