@@ -106,7 +106,7 @@ def record_unknown(body: Schema, records: Records) -> None:
     schema = type(body)
     known_elsewhere: Mapping[str, Unread] = getattr(schema, "unread", {})
     read_anyway: frozenset[str] = getattr(schema, "reads_unknown", frozenset())
-    speller = Speller(tuple(schema.model_fields))
+    spellers = {"": Speller(tuple(schema.model_fields)), **_inner_spellers(body)}
     for path, value in unknown_fields(body):
         if path in read_anyway:
             continue
@@ -119,9 +119,20 @@ def record_unknown(body: Schema, records: Records) -> None:
             reason = "options is not read here; send its fields, such as repeat_last_n, at the "
             records.dropped(path, f"{reason}top level.")
             continue
-        near = None if "." in path else speller.suggestion(path)
-        hint = "" if near is None else f" Did you mean {near}?"
+        parent, dot, name = path.rpartition(".")
+        near = spellers[parent].suggestion(name) if parent in spellers else None
+        hint = "" if near is None else f" Did you mean {parent}{dot}{near}?"
         records.dropped(path, f"This field is not read.{hint}", value)
+
+
+def _inner_spellers(body: Schema) -> dict[str, Speller]:
+    """One for each object in a body, under its field."""
+    values = ((name, getattr(body, name)) for name in type(body).model_fields)
+    return {
+        name: Speller(tuple(type(value).model_fields))
+        for name, value in values
+        if isinstance(value, Schema)
+    }
 
 
 def unknown_extras(body: Schema, mode: Mode) -> dict[str, Any]:

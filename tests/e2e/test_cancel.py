@@ -128,3 +128,26 @@ def test_reading_a_prompt_stops(app: RunningApp, client: httpx.Client) -> None:
     assert end == "[DONE]"
     assert (json.loads(chunks[-1])["choices"][0]["finish_reason"] == "cancel") == was_cancelled
     app.wait_until_idle()
+
+
+def test_a_storm_of_cancelled_requests_leaves_nothing_behind(narrow: RunningApp) -> None:
+    paths = {CHAT: "messages", "/api/chat": "messages", "/completion": "prompt"}
+
+    def ask(index: int) -> int:
+        path, field = list(paths.items())[index % 3]
+        text: Any = [{"role": "user", "content": "x" * index}] if field == "messages" else "x"
+        body = {field: text, **LONG, "stream": index % 2 == 0, "request_id": f"n{index % 5}"}
+        return post(narrow, path, body).status_code
+
+    with narrow.client() as client, ThreadPoolExecutor(16) as pool:
+        found = [pool.submit(ask, index) for index in range(16)]
+        names = [f"n{number}" for number in range(5)]
+        wait_until(
+            lambda: (
+                not any(cancel(client, name) for name in names)
+                and all(item.done() for item in found)
+            )
+        )
+        assert [item.result() for item in found] == [200] * 16
+    narrow.wait_until_idle()
+    assert narrow.service.places(narrow.model)[0].request is None

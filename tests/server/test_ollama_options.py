@@ -265,3 +265,10 @@ async def test_a_wrong_type_is_an_error_naming_the_option(
         assert reply.json()["param"].startswith(f"options.{name}"), value
     assert service.requests == []
     assert (await ask(client, options=[])).json()["param"] == "options"
+
+
+async def test_a_misspelt_option_is_recognised(client: httpx.AsyncClient) -> None:
+    told = await records_of(client, options={"temprature": 0, "NumPredict": 1, "mood": 1})
+    assert "Did you mean options.temperature?" in told["options.temprature"]["reason"]
+    assert "Did you mean options.num_predict?" in told["options.NumPredict"]["reason"]
+    assert "Did you mean" not in told["options.mood"]["reason"]
