@@ -124,6 +124,20 @@ class MethodNotAllowedError(InvalidRequestError):
         return {"Allow": self.allow}
 
 
+class RequestCancelledError(InvalidRequestError):
+    """The request was cancelled before there was anything of a reply."""
+
+    status = 499
+    code = "cancelled"
+
+
+class NotSupportedError(InvalidRequestError):
+    """The path is known from other servers, and this one does not do that."""
+
+    status = 501
+    code = "not_supported"
+
+
 class BodyTooLargeError(InvalidRequestError):
     """The body is larger than the server reads."""
 

@@ -157,7 +157,7 @@ class GenerationRequest:
     ``calls`` are rules for calling them that are enforced, ``constraint`` holds for an answer
     without calls. With ``time_tokens`` every delta tells how long it took so far, with
     ``report_progress`` every slice of a prompt that was read is told. Without ``opens_reply`` a
-    chat's prompt ends behind its last message.
+    chat's prompt ends behind its last message. ``history_ids`` are tokens before a chat's prompt.
     """
 
     id: str
@@ -165,6 +165,7 @@ class GenerationRequest:
     settings: Settings
     sent: Mapping[str, Any]
     messages: tuple[Mapping[str, Any], ...] | None = None
+    history_ids: tuple[int, ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     prompts: tuple[Prompt, ...] | None = None

@@ -36,6 +36,9 @@ defaults |
 [anthropic.md](anthropic.md) |
 | `POST /completion`, `/tokenize`, `/detokenize`, `/apply-template`, `GET /props`, `/slots` | \
 llama-server's endpoints: [llama-server.md](llama-server.md) |
+| `POST /api/chat`, `/api/generate`, `/api/show`, `GET /api/tags`, `/api/ps` | Ollama's endpoints: \
+[ollama.md](ollama.md) |
+| `POST /api/cancel` | ends a request: [below](#cancelling-a-request) |
 | `GET /v1/version`, `GET /health` | the version; 200 when requests can be answered |
 
 The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/docs`.
@@ -113,10 +116,36 @@ It is HTTP 400 without a last assistant message that has text and no `tool_calls
 `add_generation_prompt: true`, with anything that asks for a grammar, for a chat template that
 rewrites the text, and for models of the harmony format.
 
+## Cancelling a request
+
+Every request that asks for text may carry a `request_id`. From anywhere,
+
+```bash
+curl http://127.0.0.1:52625/api/cancel -d '{"request_id": "my-long-story"}'
+```
+
+ends it, whether it runs, reads its prompt or waits in the queue:
+
+```json
+{"cancelled":true,"message":"Request cancelled successfully"}
+```
+
+Its reply is what was said so far, with status 200 and `finish_reason` `cancel` (`done_reason` on
+`/api`, `stop_type` `none` on `/completion`), and all that it held is free. The id of the reply, which is
+also its header `x-request-id`, will do as well. Requests with the same `request_id` end together. A
+request that still waits for its model to be swapped in has no reply to end: it is answered with
+status 499 and code `cancelled`. Where there is nothing to cancel,
+
+```json
+{"cancelled":false,"message":"Request not found or already completed"}
+```
+
+A client that closes its connection ends its request too.
+
 ## Errors
 
 Every error has OpenAI's shape, `{"error": {message, type, param, code}}`; below `/v1/messages` it has
-[Anthropic's](anthropic.md#errors).
+[Anthropic's](anthropic.md#errors), and below `/api` Ollama's, `{"error": message, type, param, code}`.
 
 | status | code | when |
 |---|---|---|
@@ -127,7 +156,9 @@ Every error has OpenAI's shape, `{"error": {message, type, param, code}}`; below
 | 404 | `model_not_found`, `not_found` | no such model; no such path, or no such reply |
 | 405 | `method_not_allowed` | the path has other methods; see `Allow` |
 | 413 | `too_large` | the body is over 256 MiB |
+| 499 | `cancelled` | it was cancelled while it waited for its model |
 | 500 | `internal` | our own fault |
+| 501 | `not_supported` | an endpoint of Ollama's that does not exist here; the message says what to do |
 | 503 | `queue_full`, `loading`, `engine_dead`, `shutting_down` | not now; see `Retry-After` |
 """
 

@@ -20,13 +20,18 @@ from typer.testing import CliRunner
 from flm.cli.main import app
 from flm.config import OPTIONS_BY_NAME, ServeConfig
 from flm.models.catalog import load_catalog
+from flm.server.routes.ollama import INSTEAD
 from flm.server.schemas import anthropic
 from flm.server.schemas.anthropic import MessagesBody
+from flm.server.schemas.cancel import CancelBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.conversation import ConversationBody
 from flm.server.schemas.llama import UNREAD, DetokenizeBody, LlamaBody, TokenizeBody
+from flm.server.schemas.ollama import OllamaBody, OllamaChatBody, OllamaGenerateBody
+from flm.server.schemas.ollama_options import UNREAD_OPTIONS, Options
+from flm.server.schemas.ollama_show import ShowBody
 from flm.server.schemas.open_responses import ResponsesBody
 from flm.sticky import SAMPLING_FIELDS
 from tests.support.architecture import ANY
@@ -285,8 +290,19 @@ def test_every_field_of_a_response_is_on_its_page() -> None:
     assert missing == []
 
 
+def test_every_field_of_ollama_is_on_its_page() -> None:
+    page = (ROOT / "docs" / "ollama.md").read_text("utf-8")
+    own = OllamaChatBody.model_fields.keys() | OllamaGenerateBody.model_fields.keys()
+    own -= ConversationBody.model_fields.keys() - {"think", "model"}
+    own |= Options.model_fields.keys() | UNREAD_OPTIONS.keys() | ShowBody.model_fields.keys()
+    own |= {name for name in OllamaBody.unread if "." not in name and name not in own}
+    missing = sorted(name for name in own if f"`{name}`" not in page and f"`{name}:" not in page)
+    assert missing == []
+    assert not [path for _, path, _ in INSTEAD if f"`{path}`" not in page]
+
+
 def test_every_field_has_a_meaning() -> None:
-    bodies = (
+    schemas = (
         ChatBody,
         CompletionBody,
         ResponsesBody,
@@ -294,8 +310,13 @@ def test_every_field_has_a_meaning() -> None:
         LlamaBody,
         TokenizeBody,
         DetokenizeBody,
+        CancelBody,
+        OllamaChatBody,
+        OllamaGenerateBody,
+        Options,
+        ShowBody,
     )
-    for schema in bodies:
+    for schema in schemas:
         described = schema.model_json_schema()["properties"]
         empty = [name for name, field in described.items() if not str(field).count("description")]
         assert not empty, f"{schema.__name__}: {empty}"

@@ -1,5 +1,6 @@
 """The record of one installed model: where it came from and what its files must be."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -32,6 +33,15 @@ class Manifest:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the model in hexadecimal: that of its only file, else of the list of all, a
+        line ``hash  path`` each."""
+        if len(self.files) == 1:
+            return self.files[0].sha256
+        lines = sorted(f"{file.sha256}  {file.path}\n" for file in self.files)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def new_manifest(name: str, source: Mapping[str, Any], receipt: Receipt) -> Manifest:

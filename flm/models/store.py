@@ -22,12 +22,14 @@ class ResolvedModel:
     """A model that can be loaded now.
 
     ``path`` is a GGUF file or a Hugging Face folder. ``entry`` is None for a model that the
-    catalogue does not know: its own files then say what its defaults are.
+    catalogue does not know: its own files then say what its defaults are. ``digest`` is that of an
+    installed model's manifest.
     """
 
     name: str
     path: Path
     entry: CatalogEntry | None = None
+    digest: str | None = None
 
     @property
     def sampling(self) -> SamplingParams | None:
@@ -137,7 +139,7 @@ class ModelStore:
                 f"{ref.name} is damaged: {found.problem}. "
                 f"Install it again with: flm pull {ref.name} --force"
             )
-        return ResolvedModel(ref.name, found.path, ref.entry)
+        return ResolvedModel(ref.name, found.path, ref.entry, found.manifest.digest)
 
     def is_missing(self, name: str) -> bool:
         """Whether ``pull`` has to be called before ``resolve`` can succeed.

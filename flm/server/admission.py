@@ -4,9 +4,10 @@ Parse, lease the model, resolve the settings, prepare the prompt, settle the rec
 start. Everything that can answer 4xx or 503 happens before a byte of the reply.
 """
 
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -16,7 +17,8 @@ from flm.errors import FlmError, InvalidRequestError
 from flm.log import logger
 from flm.server.context import ServerContext
 from flm.server.records import defaulted, enforce, ordered
-from flm.server.schemas.conversation import ConversationBody
+from flm.server.running import Ticket
+from flm.server.schemas.conversation import conversation_of
 from flm.server.schemas.generation import GenerationBody
 from flm.server.settings import Resolution, resolve
 from flm.sticky import REASONING_FIELDS, Snapshot
@@ -28,22 +30,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed request and the id its reply will carry."""
+    """A parsed request and the id its reply will carry. ``arrived_at`` is on the monotonic
+    clock."""
 
     id: str
     body: GenerationBody
     is_large: bool = False
+    arrived_at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A request that could start now. ``records`` are in order."""
+    """A request that could start now. ``records`` are in order; ``lease_duration`` are the seconds
+    that it waited for its model."""
 
     model: "LoadedModel"
     prepared: "Prepared"
     mode: Mode
     records: tuple[Adaptation, ...]
     warnings: tuple[str, ...]
+    lease_duration: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +69,30 @@ async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
     Raises:
         FlmError: any reason not to answer it, except that there is no room now.
     """
+    async with _decided(ctx, call, Ticket()) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _decided(ctx: ServerContext, call: Call, ticket: Ticket) -> AsyncIterator[Decided]:
     if ctx.require_model and call.body.model is None:
         problem = "model is required: this server was started with --require-model"
         raise InvalidRequestError(f"{problem}. GET /v1/models lists what there is.", param="model")
-    async with ctx.service.model_lease(call.body.model) as model:
+    async with AsyncExitStack() as stack:
+        with ticket.waiting():
+            model = await stack.enter_async_context(ctx.service.model_lease(call.body.model))
+        lease_duration = time.monotonic() - call.arrived_at
         resolution = await _resolve(ctx, call, model)
         with _named_as(call.body):
             prepared = await ctx.service.prepare(model, resolution.request)
-        mode = call.body.adaptations if call.body.adaptations is not None else ctx.adaptations
+        mode = ctx.mode(call.body.adaptations)
         made = (
             replace(item, field=_own_path(call.body, item.field)) for item in prepared.adaptations
         )
         found = (*resolution.request.adaptations, *made)
         records = ordered(found, type(call.body))
         enforce(mode, records)
-        yield Decided(model, prepared, mode, records, resolution.warnings)
+        yield Decided(model, prepared, mode, records, resolution.warnings, lease_duration)
 
 
 async def _resolve(ctx: ServerContext, call: Call, model: "LoadedModel") -> Resolution:
@@ -97,7 +112,8 @@ def _named_as(body: GenerationBody) -> Iterator[None]:
 
 
 def _own_path(body: GenerationBody, path: str) -> str:
-    return body.own_path(path) if isinstance(body, ConversationBody) else path
+    chat = conversation_of(body)
+    return path if chat is None else chat.own_path(path)
 
 
 @asynccontextmanager
@@ -107,9 +123,12 @@ async def admitted(ctx: ServerContext, call: Call) -> AsyncIterator[Admitted]:
     Raises:
         FlmError: any reason not to answer it; nothing was written then.
     """
-    async with decided(ctx, call) as plan:
+    async with AsyncExitStack() as stack:
+        ticket = stack.enter_context(ctx.running.entered(call.id, call.body.request_id))
+        plan = await stack.enter_async_context(_decided(ctx, call, ticket))
         generation = await ctx.service.start(plan.model, plan.prepared)
         try:
+            ticket.started(generation)
             for warning in plan.warnings:
                 logger.warning("%s: %s", call.id, warning)
             yield Admitted(call, plan, generation, visible(call, plan, generation.snapshot))
@@ -142,8 +161,9 @@ def visible_of_prompt(call: Call, plan: Decided) -> tuple[Adaptation, ...]:
 
 def _without_effect(body: GenerationBody, request: GenerationRequest) -> frozenset[str]:
     """Inherited settings that do not act on this request."""
-    if not isinstance(body, ConversationBody):
+    chat = conversation_of(body)
+    if chat is None:
         return frozenset(REASONING_FIELDS)
-    if body.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
+    if chat.enable_thinking is not None or "enable_thinking" in request.template_kwargs:
         return frozenset({"think"})
     return frozenset()

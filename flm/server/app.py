@@ -15,9 +15,11 @@ from flm.server.openapi import install_document
 from flm.server.response_store import ResponseStore
 from flm.server.routes import (
     anthropic,
+    cancel,
     generate,
     llama,
     models,
+    ollama,
     open_responses,
     settings,
     status,
@@ -65,7 +67,8 @@ def build_app(
         redoc_url=None,
     )
     install_handlers(app)
-    for module in (generate, open_responses, anthropic, llama, models, settings, status):
+    dialects = (generate, open_responses, anthropic, llama, ollama)
+    for module in (*dialects, cancel, models, settings, status):
         module.add_routes(app, ctx)
     install_document(app)
     # Added last runs first.

@@ -145,7 +145,7 @@ def _complaint(details: ErrorDetails) -> str:
     kind, value = details["type"], details["input"]
     if kind == "missing":
         return "is required"
-    if kind == "too_short":
+    if kind in {"too_short", "string_too_short"}:
         return "must not be empty"
     if kind == "float_type" and type(value) is int:
         return "must be a number that 64 bits can hold"

@@ -76,10 +76,11 @@ def _choice(piece: Piece, head: ReplyHead, key: str, body: dict[str, Any]) -> di
 
 
 def _logprobs(entries: tuple[TokenLogprob, ...]) -> dict[str, Any]:
-    return {"content": [_entry(entry) for entry in entries], "refusal": None}
+    return {"content": [entry_dict(entry) for entry in entries], "refusal": None}
 
 
-def _entry(entry: TokenLogprob) -> dict[str, Any]:
+def entry_dict(entry: TokenLogprob) -> dict[str, Any]:
+    """A token with its log probability and the best alternatives."""
     return {
         **_token(entry.text, entry.raw, entry.logprob if entry.logprob is not None else 0.0),
         "top_logprobs": [_token(top.text, top.raw, top.logprob) for top in entry.top],

@@ -24,6 +24,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 Complete = Callable[[Any], GenerationBody]
 """Puts into a body what it only names, such as an earlier conversation."""
 
+Shortcut = Callable[[ServerContext, Call], Awaitable[Response | None]]
+"""The reply to a request that asks for no text; None for any other request."""
+
 
 def _as_it_is(body: GenerationBody) -> GenerationBody:
     return body
@@ -44,6 +47,7 @@ class Endpoint:
     error: type[BaseModel] = ErrorReply
     has_plan: bool = True
     complete: Complete = _as_it_is
+    shortcut: Shortcut | None = None
 
 
 def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
@@ -54,7 +58,11 @@ def add_endpoint(app: FastAPI, ctx: ServerContext, endpoint: Endpoint) -> None:
         methods=["POST"],
         summary=f"Create a {endpoint.name}",
         responses=responses(
-            endpoint.reply, 400, 404, 413, 503, stream=endpoint.chunk, error=endpoint.error
+            endpoint.reply,
+            *(400, 404, 413, 499, 503),
+            stream=endpoint.chunk,
+            framing=endpoint.reply_format.framing,
+            error=endpoint.error,
         ),
         openapi_extra=request_body(endpoint.schema),
         response_model=None,
@@ -89,6 +97,9 @@ def _generate(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         request_id = endpoint.id_prefix + secrets.token_hex(12)
         request.state.request_id = request_id
         call = await read_call(request, ctx, endpoint, request_id)
+        reply = None if endpoint.shortcut is None else await endpoint.shortcut(ctx, call)
+        if reply is not None:
+            return reply
         return GenerationResponse(ctx, call, endpoint.reply_format)
 
     return generate

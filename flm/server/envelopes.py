@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from flm.errors import ContextLengthError, FlmError
+from flm.errors import ContextLengthError, FlmError, ModelNotFoundError
 
 Envelope = Callable[[FlmError, str], dict[str, Any]]
 """From an error and the id of the request to the body that tells it."""
@@ -37,7 +37,19 @@ def anthropic_envelope(error: FlmError, request_id: str) -> dict[str, Any]:
     return {"type": "error", "error": detail, "request_id": request_id}
 
 
-_BY_PREFIX: tuple[tuple[str, Envelope], ...] = (("/v1/messages", anthropic_envelope),)
+def ollama_envelope(error: FlmError, request_id: str) -> dict[str, Any]:  # noqa: ARG001
+    """``{"error": text}``, which is all that Ollama's clients read, and beside it the rest."""
+    text = error.message
+    if isinstance(error, ModelNotFoundError):
+        # Clients look for "model ... not found" to offer a download.
+        text = text[:1].lower() + text[1:]
+    return {"error": text, "type": error.type, "param": error.param, "code": error.code}
+
+
+_BY_PREFIX: tuple[tuple[str, Envelope], ...] = (
+    ("/v1/messages", anthropic_envelope),
+    ("/api/", ollama_envelope),
+)
 
 
 def envelope_of(path: str) -> Envelope:

@@ -7,12 +7,17 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from flm.server.framing import LINES, OPENAI_EVENTS, Framing
 from flm.server.schemas.anthropic import CountBody, MessagesBody
 from flm.server.schemas.anthropic_replies import MessageEvent
+from flm.server.schemas.cancel import CancelBody
 from flm.server.schemas.chat import ChatBody
 from flm.server.schemas.completions import CompletionBody
 from flm.server.schemas.llama import DetokenizeBody, LlamaBody, TemplateBody, TokenizeBody
 from flm.server.schemas.llama_replies import LlamaChunk
+from flm.server.schemas.ollama import OllamaChatBody, OllamaGenerateBody
+from flm.server.schemas.ollama_replies import OllamaChatReply, OllamaGenerateReply
+from flm.server.schemas.ollama_show import ShowBody
 from flm.server.schemas.open_responses import ResponsesBody
 from flm.server.schemas.open_responses_replies import ResponsesEvent
 from flm.server.schemas.replies import ChatChunk, ErrorReply
@@ -28,12 +33,25 @@ _BODIES: tuple[type[BaseModel], ...] = (
     TemplateBody,
     MessagesBody,
     CountBody,
+    CancelBody,
+    OllamaChatBody,
+    OllamaGenerateBody,
+    ShowBody,
 )
-_CHUNKS: tuple[type[BaseModel], ...] = (ChatChunk, LlamaChunk, MessageEvent, ResponsesEvent)
+_CHUNKS: tuple[type[BaseModel], ...] = (
+    ChatChunk,
+    LlamaChunk,
+    MessageEvent,
+    ResponsesEvent,
+    OllamaChatReply,
+    OllamaGenerateReply,
+)
 
 _WHEN = {
     400: "A field cannot be read or honoured; error.param names it.",
     404: "There is no such model, or no such reply.",
+    499: "The request was cancelled while it waited for its model.",
+    405: "The id is the name of another path, which takes other methods.",
     413: "The body is larger than the server reads.",
     500: "The server failed; the x-request-id header names the entry in its log.",
     503: "Not now: the queue is full, a model is loading, or the engine has stopped.",
@@ -44,12 +62,16 @@ def responses(
     reply: Any,
     *statuses: int,
     stream: type[BaseModel] | None = None,
+    framing: Framing = OPENAI_EVENTS,
     error: type[BaseModel] = ErrorReply,
 ) -> dict[int | str, dict[str, Any]]:
-    """The documented statuses of a path: 200, 500 and ``statuses``."""
+    """The documented statuses of a path: 200, 500 and ``statuses``, errors in the form ``error``.
+    ``stream`` is a chunk of its streams."""
     result: dict[int | str, dict[str, Any]] = {200: {"model": reply, "description": "The reply."}}
     if stream is not None:
-        result[200]["content"] = {"text/event-stream": {"schema": _event_schema(stream, error)}}
+        schema = _line_schema if framing is LINES else _event_schema
+        media_type = framing.media_type.partition(";")[0]
+        result[200]["content"] = {media_type: {"schema": schema(stream, error)}}
     for status in (*statuses, 500):
         result[status] = {"model": error, "description": _WHEN[status]}
     if 503 in result:
@@ -68,6 +90,12 @@ def _event_schema(chunk: type[BaseModel], error: type[BaseModel]) -> dict[str, A
     }
     data = {"anyOf": [{"const": "[DONE]"}, json_text]}
     return {"type": "object", "required": ["data"], "properties": {"data": data}}
+
+
+def _line_schema(chunk: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
+    """Each line of a stream is JSON; the last one may be an error."""
+    names = f"{chunk.__name__}, the last perhaps {error.__name__}"
+    return {"type": "string", "description": f"Lines of {names}, as JSON."}
 
 
 def request_body(schema: type[BaseModel]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from flm.server.records import Records
-from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.conversation import conversation_of
 from flm.server.schemas.generation import EFFORT_ALIASES, GenerationBody
 from flm.types import Settings
 
@@ -89,12 +89,13 @@ def request_switch(
 ) -> dict[str, Any]:
     """Template variables of this request; ``enable_thinking`` among them acts as ``think``,
     and so does the template's own name for it."""
-    if not isinstance(body, ConversationBody):
+    chat = conversation_of(body)
+    if chat is None:
         return {}
-    given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
+    given = chat.chat_template_kwargs if chat.chat_template_kwargs is not None else {}
     kwargs = {name: value for name, value in given.items() if value is not None}
     inner, inner_name = _inner_switch(kwargs, model.thinking_switch, records)
-    outer = body.enable_thinking
+    outer = chat.enable_thinking
     if model.think in ("none", "always"):
         reason = _NO_REASONING if model.think == "none" else _ALWAYS
         for name, value in (

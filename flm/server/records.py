@@ -106,7 +106,7 @@ def record_unknown(body: Schema, records: Records) -> None:
     schema = type(body)
     known_elsewhere: Mapping[str, Unread] = getattr(schema, "unread", {})
     read_anyway: frozenset[str] = getattr(schema, "reads_unknown", frozenset())
-    speller = Speller(tuple(schema.model_fields))
+    spellers = {"": Speller(tuple(schema.model_fields)), **_inner_spellers(body)}
     for path, value in unknown_fields(body):
         if path in read_anyway:
             continue
@@ -119,6 +119,34 @@ def record_unknown(body: Schema, records: Records) -> None:
             reason = "options is not read here; send its fields, such as repeat_last_n, at the "
             records.dropped(path, f"{reason}top level.")
             continue
-        near = None if "." in path else speller.suggestion(path)
-        hint = "" if near is None else f" Did you mean {near}?"
+        parent, dot, name = path.rpartition(".")
+        near = spellers[parent].suggestion(name) if parent in spellers else None
+        hint = "" if near is None else f" Did you mean {parent}{dot}{near}?"
         records.dropped(path, f"{NOT_READ}{hint}", value)
+
+
+def _inner_spellers(body: Schema) -> dict[str, Speller]:
+    """One for each object in a body, under its field."""
+    values = ((name, getattr(body, name)) for name in type(body).model_fields)
+    return {
+        name: Speller(tuple(type(value).model_fields))
+        for name, value in values
+        if isinstance(value, Schema)
+    }
+
+
+def unknown_extras(body: Schema, mode: Mode) -> dict[str, Any]:
+    """What a reply tells of the unknown fields of a body that has no others to tell of.
+
+    Raises:
+        RefusedError: there are some, and the mode is ``refuse``.
+    """
+    records = Records()
+    record_unknown(body, records)
+    enforce(mode, tuple(records.adaptations))
+    return {} if mode == "silent" else extras_of(tuple(records.adaptations))
+
+
+def extras_of(adaptations: tuple[Adaptation, ...]) -> dict[str, Any]:
+    """The key of a reply that shows them, or nothing."""
+    return {"adaptations": [entry.to_dict() for entry in adaptations]} if adaptations else {}

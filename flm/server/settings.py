@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flm.errors import InvalidRequestError, require_token_ids
 from flm.server.reasoning import request_switch, sent_switches
 from flm.server.records import Records, record_unknown
-from flm.server.schemas.conversation import ConversationBody
+from flm.server.schemas.conversation import ConversationBody, conversation_of
 from flm.server.schemas.generation import GenerationBody
 from flm.sticky import SAMPLING_FIELDS
 from flm.types import GenerationRequest, SamplingParams
@@ -54,8 +54,12 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
     sent = _sent_sampling(body, in_force.sampling, model.vocab_size, records)
     sent.update(sent_switches(body, model, in_force, records))
     template_kwargs = request_switch(body, model, sent, records)
-    _record_unread(body, records)
-    _record_unread_by_template(body, model, records)
+    chat = conversation_of(body)
+    _record_unread(body, model, records)
+    if chat is not None:
+        _record_unused_format(chat, records)
+        _record_unread_by_template(chat, model, records)
+    record_unknown(body, records)
     bias = _logit_bias(body, model)
     _check_token_ids(body, bias, model.vocab_size)
     max_tokens = _max_tokens(body, records)
@@ -64,8 +68,9 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
         model=body.model if body.model is not None else model.info.id,
         settings=model.store.peek(sent).settings,
         sent=sent,
-        messages=body.plain_messages if isinstance(body, ConversationBody) else None,
-        tools=body.shown_tools if isinstance(body, ConversationBody) else (),
+        messages=None if chat is None else chat.plain_messages,
+        history_ids=() if chat is None else chat.history_ids,
+        tools=() if chat is None else chat.shown_tools,
         template_kwargs=template_kwargs,
         prompts=body.prompts,
         seed=body.seed_in_force,
@@ -84,8 +89,8 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
         report_progress=body.with_progress,
         cache_prompt=body.cache_prompt is not False,
         constraint=body.constraint,
-        calls=body.calls if isinstance(body, ConversationBody) else None,
-        continue_final_message=isinstance(body, ConversationBody) and body.continues,
+        calls=None if chat is None else chat.calls,
+        continue_final_message=chat is not None and chat.continues,
         opens_reply=body.opens_reply,
         adaptations=tuple(records.adaptations),
     )
@@ -112,19 +117,19 @@ def _sent_sampling(
         reason = f"{own_name} must be {allowed.text}; {kept} is kept."
         records.dropped(own_name, reason, value)
         records.warnings.append(f"{own_name} {value} is ignored: {reason}")
-    _clamp_top_k(sent, vocab_size, records)
+    _clamp_top_k(sent, body.own_name("top_k"), vocab_size, records)
     if sent.get("repetition_penalty", 1.0) < 1:
         name = body.own_name("repetition_penalty")
         records.warnings.append(f"{name} below 1 rewards repeats and can make the model loop.")
     return sent
 
 
-def _clamp_top_k(sent: dict[str, Any], vocab_size: int, records: Records) -> None:
+def _clamp_top_k(sent: dict[str, Any], name: str, vocab_size: int, records: Records) -> None:
     top_k = sent.get("top_k")
     if top_k is not None and top_k > vocab_size:
         reason = f"The vocabulary has {vocab_size} tokens."
-        records.clamped("top_k", reason, top_k, vocab_size)
-        records.warnings.append(f"top_k {top_k} becomes {vocab_size}: {reason}")
+        records.clamped(name, reason, top_k, vocab_size)
+        records.warnings.append(f"{name} {top_k} becomes {vocab_size}: {reason}")
         sent["top_k"] = vocab_size
 
 
@@ -191,13 +196,10 @@ def _check_token_ids(
 # --- fields without effect ---------------------------------------------------------------------
 
 
-def _record_unread(body: GenerationBody, records: Records) -> None:
+def _record_unread(body: GenerationBody, model: "LoadedModel", records: Records) -> None:
     _record_aliases(body, records)
-    for item in body.unmet():
+    for item in (*body.unmet(), *body.unmet_by(model.info.context_len)):
         records.dropped(item.field, item.reason, item.asked)
-    if isinstance(body, ConversationBody):
-        _record_unused_format(body, records)
-    record_unknown(body, records)
 
 
 def _record_aliases(body: GenerationBody, records: Records) -> None:
@@ -216,11 +218,9 @@ def _record_unused_format(body: ConversationBody, records: Records) -> None:
 
 
 def _record_unread_by_template(
-    body: GenerationBody, model: "LoadedModel", records: Records
+    body: ConversationBody, model: "LoadedModel", records: Records
 ) -> None:
     """What a chat template that does not know it leaves out of the prompt."""
-    if not isinstance(body, ConversationBody):
-        return
     variables = model.template_variables
     given = body.chat_template_kwargs if body.chat_template_kwargs is not None else {}
     for name, value in given.items():

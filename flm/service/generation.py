@@ -114,9 +114,15 @@ class Generation:
             return
         self._is_cancelled = True
         self._on_end()
-        for choice in self._choices.values():
-            if choice.end is None:
-                self._model.engine.abort(choice.request.id)
+        self.stop()
+
+    def stop(self) -> bool:
+        """End every sequence that still runs; the events go on to their end, and the reason of
+        what was cut is ``cancel``. False when nothing runs any more."""
+        running = [choice for choice in self._choices.values() if choice.end is None]
+        for choice in running:
+            self._model.engine.abort(choice.request.id)
+        return bool(running)
 
     async def events(self) -> AsyncIterator[Event]:
         """The events of the reply, in order (see ``flm.types.Event``).

@@ -19,8 +19,9 @@ class ModelInfo:
     """A model as ``/v1/models`` shows it. The fields that only a loaded model has are None before.
 
     ``created`` is a Unix time in seconds, ``context_len`` is in tokens, ``path`` is where its files
-    are. ``exact`` is True where a
-    reply has the same bits whatever else the server computes.
+    are, ``file_format`` gguf or safetensors, ``parameter_size`` like 135M. ``digest`` is the
+    SHA-256 of an installed model in hexadecimal. ``exact`` is True where a reply has the same bits
+    whatever else the server computes.
     """
 
     id: str
@@ -37,7 +38,12 @@ class ModelInfo:
     vocab_size: int | None
     reasons: bool
     defaults: Settings
+    architecture: str
+    file_format: str
+    parameter_size: str
+    num_parameters: int
     path: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,9 @@ from typing import Any
 from flm.adaptation import Adaptation
 from flm.errors import ContextLengthError, InvalidRequestError, require_token_ids
 from flm.service.constraints import compiled
+from flm.service.history import behind
 from flm.service.models import LoadedModel, Prepared
+from flm.text.template import RenderedPrompt
 from flm.types import GenerationRequest, Prompt, Settings
 
 
@@ -60,23 +62,31 @@ def renders_alike(one: Settings, other: Settings) -> bool:
 
 
 def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
+    rendered = _rendered(model, request)
+    return _Prompts(rendered.text, (tuple(rendered.ids),))
+
+
+def _rendered(model: LoadedModel, request: GenerationRequest) -> RenderedPrompt:
     messages = request.messages if request.messages is not None else ()
     kwargs = _template_kwargs(model, request)
     check = partial(_check_text, model, "messages")
+    begin = partial(
+        model.template.render_continued, tools=request.tools, kwargs=kwargs, check=check
+    )
+    render = partial(
+        model.template.render,
+        tools=request.tools,
+        add_generation_prompt=request.opens_reply,
+        kwargs=kwargs,
+        check=check,
+    )
     if request.continue_final_message:
         _check_continuable(model)
-        rendered = model.template.render_continued(
-            messages, tools=request.tools, kwargs=kwargs, check=check
-        )
-    else:
-        rendered = model.template.render(
-            messages,
-            tools=request.tools,
-            add_generation_prompt=request.opens_reply,
-            kwargs=kwargs,
-            check=check,
-        )
-    return _Prompts(rendered.text, (tuple(rendered.ids),))
+        return begin(messages)
+    if not request.history_ids:
+        return render(messages)
+    require_token_ids(request.history_ids, model.vocab_size, param="context")
+    return behind(model, request.history_ids, messages, render=render, begin=begin)
 
 
 def chat_prompt_ids(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:

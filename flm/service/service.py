@@ -124,7 +124,11 @@ class Service:
         known = {current.model_id, *self._served_names}
         if name is None or name in known or "*" in self._served_names:
             return current.model_id
-        return await self._in_pool(lambda: self._library.resolve(name))
+        # Ollama's clients write the tag that they leave out.
+        bare = name.removesuffix(":latest")
+        if bare in known:
+            return current.model_id
+        return await self._in_pool(lambda: self._library.resolve(bare))
 
     @asynccontextmanager
     async def model_lease(self, name: str | None) -> AsyncIterator[LoadedModel]:

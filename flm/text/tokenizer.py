@@ -1,6 +1,6 @@
 """Text to token ids and back, for any model file the project reads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from flm.errors import InvalidRequestError, ModelFileError
 from flm.text.backend import Backend, longest_first
@@ -75,6 +75,11 @@ class Tokenizer:
         if not self.add_bos or self.bos_id is None or ids[:1] == [self.bos_id]:
             return ids
         return [self.bos_id, *ids]
+
+    def without_bos(self, ids: Sequence[int]) -> list[int]:
+        """``ids`` without what ``with_bos`` puts before them."""
+        has_bos = self.add_bos and self.bos_id is not None and list(ids[:1]) == [self.bos_id]
+        return list(ids[1:] if has_bos else ids)
 
     def encode_private(self, text: str) -> list[int]:
         """Token ids of a text in which control tokens stand under their private names.

@@ -57,7 +57,7 @@ class Library:
         if wanted in ids:
             return wanted
         raise ModelNotFoundError(
-            f"The model {_quoted(name)} is not available here. Available: {', '.join(ids)}. "
+            f"Model {_quoted(name)} not found. Available here: {', '.join(ids)}. "
             "Install another with: flm pull TAG",
             param="model",
         )

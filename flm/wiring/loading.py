@@ -96,7 +96,12 @@ class Opened:
             vocab_size=None,
             reasons=self.think != "none",
             defaults=self.defaults(),
+            architecture=self.files.config.architecture,
+            file_format=self.files.format,
+            parameter_size=labels.parameter_size if entry is None else entry.parameter_size,
+            num_parameters=labels.num_parameters,
             path=str(self.model.path),
+            digest=self.model.digest,
         )
 
     @property

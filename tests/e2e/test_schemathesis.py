@@ -38,6 +38,14 @@ OPERATIONS = [
     ("GET", "/health"),
     ("GET", "/v1/version"),
     ("GET", "/api/version"),
+    ("POST", "/api/cancel"),
+    ("POST", "/api/chat"),
+    ("POST", "/api/chat/plan"),
+    ("POST", "/api/generate"),
+    ("POST", "/api/generate/plan"),
+    ("POST", "/api/show"),
+    ("GET", "/api/tags"),
+    ("GET", "/api/ps"),
 ]
 
 
@@ -75,6 +83,9 @@ def explore(app: RunningApp, method: str, path: str, max_examples: int) -> None:
 
 def bounded(body: dict[str, Any]) -> None:
     """Absent, the number of tokens has no bound but the context."""
+    options = body.get("options")
+    if isinstance(options, dict):
+        options.pop("num_predict", None)
     for name in ("max_tokens", "max_output_tokens"):
         value = body.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 4:

@@ -1,5 +1,7 @@
+import hashlib
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,19 @@ def test_an_installed_tag_resolves_to_its_file_and_its_defaults(tiny):
     assert model.sampling is not None
     assert model.sampling.temperature == 0.5
     assert (model.default_ctx_len, model.max_ctx_len, model.max_prefill_len) == (512, 1000, 4096)
+
+
+def test_a_digest_tells_one_model_from_another(tiny):
+    for name in ("tiny:1m", "tiny:2m"):
+        tiny.store.pull(name, Silent())
+    one, two = (tiny.store.resolve(name).digest for name in ("tiny:1m", "tiny:2m"))
+    assert one == hashlib.sha256(b"GGUF" * 100).hexdigest()
+    assert (len(two), two != one) == (64, True)
+    manifest = tiny.store.installed()[1].manifest
+    swapped = replace(manifest, files=manifest.files[::-1])
+    assert len(manifest.files) > 1
+    assert swapped.digest == two
+    assert replace(manifest, files=manifest.files[1:]).digest != two
 
 
 def test_a_tag_without_its_size(tiny):

@@ -65,6 +65,14 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
         "/apply-template",
         "/props",
         "/slots",
+        "/api/cancel",
+        "/api/chat",
+        "/api/chat/plan",
+        "/api/generate",
+        "/api/generate/plan",
+        "/api/tags",
+        "/api/ps",
+        "/api/show",
     }
     for path, operations in document["paths"].items():
         for operation in operations.values():
@@ -72,7 +80,7 @@ async def test_the_document(client: httpx.AsyncClient) -> None:
             if "503" in operation["responses"]:
                 assert "Retry-After" in operation["responses"]["503"]["headers"]
     post = document["paths"]["/v1/chat/completions"]["post"]
-    assert set(post["responses"]) == {"200", "400", "404", "413", "500", "503"}
+    assert set(post["responses"]) == {"200", "400", "404", "413", "499", "500", "503"}
     assert set(post["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     assert "messages" in document["components"]["schemas"]["ChatBody"]["properties"]
     assert (await client.get("/docs")).status_code == 200

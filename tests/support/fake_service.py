@@ -1,7 +1,7 @@
 """A service without an engine: it says what its script says, one byte of prompt is one token."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +23,7 @@ from flm.types import (
     ThinkMode,
     Timings,
     TokenLogprob,
+    ToolCallDelta,
     TopLogprob,
     Usage,
 )
@@ -50,16 +51,21 @@ class FakeInfo:
     reads_effort: bool = False
     thinking_switch: str = "enable_thinking"
     defaults: Settings = field(default_factory=Settings)
+    architecture: str = "llama"
+    file_format: str = "gguf"
+    parameter_size: str = "1B"
+    num_parameters: int = 1_000_000_000
     path: str | None = "/models/fake"
+    digest: str | None = "ab" * 32
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What every choice says. ``num_reasoning`` pieces are reasoning. Before piece
-    ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises ``error``. With
-    ``events`` the one choice consists of these."""
+    """What every choice says, texts and parts of calls. ``num_reasoning`` pieces are reasoning.
+    Before piece ``hold_at`` the generation waits for ``hold``; at piece ``fail_at`` it raises
+    ``error``. With ``events`` the one choice consists of these."""
 
-    pieces: tuple[str, ...] = ("Hello", ",", " wor", "ld", "!")
+    pieces: tuple[Any, ...] = ("Hello", ",", " wor", "ld", "!")
     num_reasoning: int = 0
     hold_at: int | None = None
     fail_at: int | None = None
@@ -131,12 +137,17 @@ class FakeGeneration:
         self.snapshot = snapshot
         self.prompt_ids = prepared.prompt_ids
         self.is_finished = False
+        self.stopped = asyncio.Event()
 
     def cancel(self) -> None:
         if not self.is_finished:
             self.is_finished = True
             self.service.aborted.append(self.prepared.request.id)
             self.service.abort_event.set()
+
+    def stop(self) -> bool:
+        self.stopped.set()
+        return not self.is_finished
 
     async def events(self) -> AsyncIterator[Event]:
         try:
@@ -164,6 +175,9 @@ class FakeGeneration:
             pieces, reason, stop = self._said(room)
             for position, piece in enumerate(pieces):
                 await self._interruptions(position)
+                if self.stopped.is_set():
+                    pieces, reason, stop = pieces[:position], "cancel", None
+                    break
                 num_tokens += 1
                 channel = "reasoning" if position < script.num_reasoning else "content"
                 yield self._delta(index, piece, channel)
@@ -176,14 +190,16 @@ class FakeGeneration:
         if position == script.fail_at:
             raise script.error
         if position == script.hold_at:
-            await self.service.hold.wait()
+            await first_of(self.service.hold.wait(), self.stopped.wait())
         await asyncio.sleep(0)
 
-    def _said(self, room: int) -> tuple[list[str], Any, str | None]:
+    def _said(self, room: int) -> tuple[list[Any], Any, str | None]:
         text, pieces = "", []
         if not self.prepared.request.stop:
             pieces = list(self.service.script.pieces[:room])
-            return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
+            has_calls = any(isinstance(piece, ToolCallDelta) for piece in pieces)
+            end = "tool_calls" if has_calls else "stop"
+            return pieces, "length" if len(self.service.script.pieces) > room else end, None
         for piece in self.service.script.pieces[:room]:
             text += piece
             found = [text.find(stop) for stop in self.prepared.request.stop if stop in text]
@@ -199,7 +215,9 @@ class FakeGeneration:
             pieces.append(piece)
         return pieces, "length" if len(self.service.script.pieces) > room else "stop", None
 
-    def _delta(self, index: int, piece: str, channel: Any) -> TextDelta:
+    def _delta(self, index: int, piece: Any, channel: Any) -> TextDelta | ToolCallDelta:
+        if isinstance(piece, ToolCallDelta):
+            return replace(piece, index=index)
         wanted = self.prepared.request.top_logprobs
         entries = () if wanted is None else (logprob_of(piece, wanted),)
         timings = Timings(4, 2, 0.25, 1, 0.5) if self.prepared.request.time_tokens else None
@@ -260,6 +278,7 @@ class FakeService:
     async def resolve(self, name: str | None) -> str:
         if name is None:
             return self.current.info.id
+        name = name.removesuffix(":latest")
         if name not in self.infos:
             known = ", ".join(self.infos)
             raise ModelNotFoundError(f"No model {name!r}; available: {known}.", param="model")
@@ -282,11 +301,14 @@ class FakeService:
         if self.script.prepare_error is not None:
             raise self.script.prepare_error
         rendered = None if request.messages is None else render(request)
-        prompts = [rendered] if rendered is not None else list(request.prompts or ())
+        prompts = list(request.prompts or ())
+        if rendered is not None:
+            prompts = [(*request.history_ids, rendered)]
         prompt_ids = tuple(encode(prompt) for prompt in prompts)
         room = [model.info.context_len - len(ids) for ids in prompt_ids]
         if min(room) <= 0:
-            raise ContextLengthError("Max length reached! Too long.", param="messages")
+            param = "prompt" if rendered is None else "messages"
+            raise ContextLengthError("Max length reached! Too long.", param=param)
         if not all(prompt_ids):
             raise InvalidRequestError("The prompt has no tokens.", param="prompt")
         asked = request.max_tokens
@@ -327,6 +349,16 @@ class FakeService:
 
     async def reload(self) -> None:
         self.current.store.reset()
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of them does."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def render(request: GenerationRequest) -> str:

@@ -1,13 +1,11 @@
 """llama-server's endpoints beside ``/completion``: text and tokens, ``/props`` and ``/slots``."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from flm.adaptation import Adaptation
 from flm.errors import UnavailableError
 from flm.server.admission import Call, decided, visible_of_prompt
 from flm.server.body import read_body
@@ -15,8 +13,8 @@ from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
 from flm.server.llama_settings import default_params, slot_dict
 from flm.server.openapi import query_parameter, request_body, responses
-from flm.server.records import Records, enforce, record_unknown
-from flm.server.schemas.llama import DetokenizeBody, TemplateBody, TextBody, TokenizeBody
+from flm.server.records import extras_of, unknown_extras
+from flm.server.schemas.llama import DetokenizeBody, TemplateBody, TokenizeBody
 from flm.server.schemas.llama_replies import (
     DetokenizeReply,
     PropsReply,
@@ -70,7 +68,7 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
 def _tokenize(ctx: ServerContext) -> Handler:
     async def tokenize(request: Request) -> Response:
         body = (await read_body(request, TokenizeBody, ctx)).body
-        extras = _extras(ctx, body)
+        extras = unknown_extras(body, ctx.mode(body.adaptations))
         async with ctx.service.model_lease(body.model) as model:
             found = await ctx.service.tokenize(
                 model,
@@ -96,25 +94,12 @@ def _piece(raw: bytes) -> str | list[int]:
 def _detokenize(ctx: ServerContext) -> Handler:
     async def detokenize(request: Request) -> Response:
         body = (await read_body(request, DetokenizeBody, ctx)).body
-        extras = _extras(ctx, body)
+        extras = unknown_extras(body, ctx.mode(body.adaptations))
         async with ctx.service.model_lease(body.model) as model:
             content = await ctx.service.detokenize(model, body.tokens, param="tokens")
         return JSONReply({"content": content, **extras})
 
     return detokenize
-
-
-def _extras(ctx: ServerContext, body: TextBody) -> dict[str, Any]:
-    """The record of what is not read, refused if the caller wants that."""
-    records = Records()
-    record_unknown(body, records)
-    mode = body.adaptations if body.adaptations is not None else ctx.adaptations
-    enforce(mode, tuple(records.adaptations))
-    return {} if mode == "silent" else _shown(tuple(records.adaptations))
-
-
-def _shown(adaptations: tuple[Adaptation, ...]) -> dict[str, Any]:
-    return {"adaptations": [entry.to_dict() for entry in adaptations]} if adaptations else {}
 
 
 def _template(ctx: ServerContext) -> Handler:
@@ -123,7 +108,7 @@ def _template(ctx: ServerContext) -> Handler:
         call = Call(request.state.request_id, read.body, read.is_large)
         async with decided(ctx, call) as found:
             told = visible_of_prompt(call, found)
-            return JSONReply({"prompt": found.prepared.rendered, **_shown(told)})
+            return JSONReply({"prompt": found.prepared.rendered, **extras_of(told)})
 
     return apply_template
 

@@ -29,19 +29,8 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         return JSONReply({"object": "list", "data": [model_dict(info) for info in models]})
 
     async def show_model(request: Request) -> Response:
-        wanted = request.path_params["model_id"]
-        models = await ctx.service.models()
-        found = next((info for info in models if info.id == wanted), None)
-        if found is None:
-            # Whatever a request may name has an answer here: a tag without its size, for one.
-            model_id = await ctx.service.resolve(wanted)
-            found = next((info for info in models if info.id == model_id), None)
-        if found is None:
-            raise ModelNotFoundError(
-                f"The files of {wanted} cannot be read; run: flm check {wanted}", param="model"
-            )
         show = anthropic_dict if _is_anthropic(request) else model_dict
-        return JSONReply(show(found))
+        return JSONReply(show(await found_model(ctx, request.path_params["model_id"])))
 
     app.add_api_route(
         "/v1/models",
@@ -65,6 +54,25 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
 def _is_anthropic(request: Request) -> bool:
     """True when a client of Anthropic's asks: both APIs have these paths."""
     return "anthropic-version" in request.headers
+
+
+async def found_model(ctx: ServerContext, wanted: str) -> "ModelInfo":
+    """The model that a request may name so.
+
+    Raises:
+        ModelNotFoundError: there is none, or its files cannot be read.
+    """
+    models = await ctx.service.models()
+    found = next((info for info in models if info.id == wanted), None)
+    if found is None:
+        # Whatever a request may name has an answer here: a tag without its size, for one.
+        model_id = await ctx.service.resolve(wanted)
+        found = next((info for info in models if info.id == model_id), None)
+    if found is None:
+        raise ModelNotFoundError(
+            f"The files of {wanted} cannot be read; run: flm check {wanted}", param="model"
+        )
+    return found
 
 
 def model_dict(info: "ModelInfo") -> dict[str, Any]:

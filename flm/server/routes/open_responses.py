@@ -93,7 +93,7 @@ def _add_kept(app: FastAPI, ctx: ServerContext) -> None:
             partial(handler, ctx.replies),
             methods=[method],
             summary=summary,
-            responses=responses(reply, 400, 404),
+            responses=responses(reply, 400, 404, 405),
             openapi_extra={"parameters": parameters},
             response_model=None,
         )

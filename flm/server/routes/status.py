@@ -6,7 +6,10 @@ from starlette.responses import Response
 from flm.server.context import ServerContext
 from flm.server.errors import JSONReply
 from flm.server.openapi import responses
+from flm.server.schemas.ollama_replies import OllamaErrorReply
 from flm.server.schemas.replies import Greeting, Health, Version
+
+_OLLAMA = "/api speaks Ollama's protocol; its clients look for the words: Ollama is running"
 
 
 def add_routes(app: FastAPI, ctx: ServerContext) -> None:
@@ -14,7 +17,9 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
     version = ctx.service.version
 
     async def greet(_request: Request) -> Response:
-        return JSONReply({"name": "flm", "version": version, "docs": "/docs", "api": "/v1"})
+        return JSONReply(
+            {"name": "flm", "version": version, "docs": "/docs", "api": "/v1", "ollama": _OLLAMA}
+        )
 
     async def health(_request: Request) -> Response:
         ctx.service.health()
@@ -27,8 +32,9 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         ("/", greet, responses(Greeting)),
         ("/health", health, responses(Health, 503)),
         ("/v1/version", show_version, responses(Version)),
-        ("/api/version", show_version, responses(Version)),
+        ("/api/version", show_version, responses(Version, error=OllamaErrorReply)),
     ):
         app.add_api_route(path, handler, methods=["GET"], responses=documented, response_model=None)
-    for path, handler in (("/", greet), ("/health", health)):
+    heads = (("/", greet), ("/health", health), ("/api/version", show_version))
+    for path, handler in heads:
         app.add_api_route(path, handler, methods=["HEAD"], include_in_schema=False)

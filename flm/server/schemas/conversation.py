@@ -40,6 +40,11 @@ class ConversationBody(GenerationBody):
         return kwargs
 
     @property
+    def history_ids(self) -> tuple[int, ...]:
+        """Tokens that stand before the prompt, as they are."""
+        return ()
+
+    @property
     def plain_messages(self) -> tuple[Mapping[str, Any], ...]:
         """The messages as chat templates read them (see ``GenerationRequest``)."""
         raise NotImplementedError
@@ -67,3 +72,8 @@ class ConversationBody(GenerationBody):
     def continues(self) -> bool:
         """True when the reply goes on where the last message ends."""
         return False
+
+
+def conversation_of(body: GenerationBody) -> ConversationBody | None:
+    """``body`` if its prompt is made by the chat template; None if it is read as it is."""
+    return body if isinstance(body, ConversationBody) and body.prompts is None else None

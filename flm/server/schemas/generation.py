@@ -94,6 +94,10 @@ class GenerationBody(Schema):
         None, description="note: tell what was changed; silent: do not; refuse: answer 400 instead."
     )
 
+    request_id: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="A name under which POST /api/cancel finds this request."
+    )
+
     @field_validator("logit_bias")
     @classmethod
     def _token_ids(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
@@ -212,6 +216,10 @@ class GenerationBody(Schema):
 
     def unmet(self) -> Iterator[Unmet]:
         """The declared fields that ask for what is not done."""
+        yield from ()
+
+    def unmet_by(self, context_len: int) -> Iterator[Unmet]:  # noqa: ARG002
+        """As ``unmet``, for a model with a context of so many tokens."""
         yield from ()
 
 

@@ -346,6 +346,14 @@ class SettingsReply(Reply):
     settings: list[SettingReply]
 
 
+class CancelReply(Reply):
+    """Whether a request was ended."""
+
+    cancelled: bool
+    message: str
+    adaptations: list[AdaptationReply] | None = None
+
+
 class Health(Reply):
     """The server can answer."""
 
@@ -365,3 +373,4 @@ class Greeting(Reply):
     version: str
     docs: str
     api: str
+    ollama: str

@@ -31,7 +31,7 @@ STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 600.0
 
 _ROOT = Path(__file__).resolve().parents[3]
-_DOCUMENTED_URL = "http://127.0.0.1:52625"
+_DOCUMENTED_HOST = "http://127.0.0.1:52625"
 _BANNER = re.compile(r"OpenAI base URL: (http\S+)")
 # Loopback is reached directly, whatever proxy this machine has.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -129,12 +129,14 @@ def documented(heading: str) -> Check:
     code, printed = blocks.groups()
 
     def check(server: Server) -> None:
-        if _DOCUMENTED_URL not in code:
-            raise AssertionError(f"the example does not name {_DOCUMENTED_URL}")
-        own_url = server.url.removesuffix("/v1")
+        if _DOCUMENTED_HOST not in code:
+            raise AssertionError(f"the example does not name {_DOCUMENTED_HOST}")
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            exec(code.replace(_DOCUMENTED_URL, own_url), {"__name__": "example"})
+            exec(
+                code.replace(_DOCUMENTED_HOST, server.url.removesuffix("/v1")),
+                {"__name__": "example"},
+            )
         if out.getvalue() != printed:
             raise AssertionError(f"the example printed {out.getvalue()!r}, not {printed!r}")
 
