@@ -9,6 +9,7 @@ from flm.cli.options import model_argument, option, switch
 from flm.config import (
     Dtype,
     KernelChoice,
+    KvDtype,
     LogLevel,
     ServeConfig,
     SpeculateChoice,
@@ -63,7 +64,7 @@ def serve(
         cors=cors,
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
-        kv_dtype=cast("Dtype", kv_dtype),
+        kv_dtype=cast("KvDtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
         speculate=cast("SpeculateChoice", speculate),
         device=device,

@@ -42,7 +42,7 @@ class Model(Structure):
         *((name, c_int32) for name in ("num_layers", "hidden", "inner", "num_heads")),
         *((name, c_int32) for name in ("num_kv_heads", "head_dim", "vocab", "num_threads")),
         ("eps", c_float),
-        ("reserved", c_float),
+        ("kv_format", c_int32),
         ("embedding", Matrix),
         ("head", Matrix),
         ("norm", c_void_p),

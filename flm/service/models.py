@@ -19,8 +19,8 @@ class ModelInfo:
     """A model as ``/v1/models`` shows it. The fields that only a loaded model has are None before.
 
     ``created`` is a Unix time in seconds, ``context_len`` is in tokens, ``path`` is where its files
-    are. ``exact`` is True where a
-    reply has the same bits whatever else the server computes.
+    are. ``kv_dtype`` is the format of its KV cache. ``exact`` is True where a reply has the same
+    bits whatever else the server computes.
     """
 
     id: str
@@ -32,6 +32,7 @@ class ModelInfo:
     quantization: str
     loaded: bool
     dtype: str | None
+    kv_dtype: str | None
     device: str | None
     exact: bool | None
     vocab_size: int | None
