@@ -18,9 +18,9 @@ class KVPool:
 
     ``keys[layer]`` and ``values[layer]`` are [num_blocks + 1, block_size, num_kv_heads,
     head_dim]; in ``torch.int8`` the last dimension has room for a scale as well, and how a page is
-    divided is the affair of the kernels that fill it. The last page, ``null_block``, belongs to nobody and stays zero: shorter rows of a
-    batch are padded with it. Memory is zero at first; on the CPU a page of it is taken only when
-    it is first written to.
+    divided is the affair of the kernels that fill it. The last page, ``null_block``, belongs to
+    nobody and stays zero: shorter rows of a batch are padded with it. Memory is zero at first; on
+    the CPU a page of it is taken only when it is first written to.
     """
 
     def __init__(

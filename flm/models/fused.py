@@ -1,8 +1,9 @@
 """A Llama-like network whose forward is one call into the native kernels.
 
 Weights stay in 4 and 8 bits, activations are rounded to 8 bits in blocks of 32 before each
-product, keys and values are kept in bfloat16, or in 8 bits with a scale for each. A row's result does not depend on the other
-rows of a forward, on the cut of its prompt, or on the number of threads.
+product, keys and values are kept in bfloat16, or in 8 bits with a scale for each vector. A row's
+result does not depend on the other rows of a forward, on the cut of its prompt, or on the number
+of threads.
 """
 
 import ctypes

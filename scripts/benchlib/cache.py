@@ -1,4 +1,4 @@
-"""``scripts/bench cache``: what each format of the KV cache takes, and its speed at long contexts."""
+"""``scripts/bench cache``: what each format of the KV cache takes, and how fast it is."""
 
 import statistics
 import time

@@ -145,8 +145,8 @@ def main(arguments: Sequence[str]) -> None:
     for name in formats:
         table.add_column(name, justify="right")
     summaries = [summary(one) for one in found]
-    for name in summaries[0]:
-        table.add_row(name, *(f"{values[name]:.5g}" for values in summaries))
+    for figure in summaries[0]:
+        table.add_row(figure, *(f"{values[figure]:.5g}" for values in summaries))
     table.caption = f"windows of {asked.window} tokens; text {digest}"
     Console().print(table)
     values: dict[str, object] = {
