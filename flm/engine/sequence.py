@@ -1,8 +1,6 @@
 """One sequence on its way through the engine."""
 
-import sys
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from flm.engine.drafts import Drafter
@@ -10,6 +8,7 @@ from flm.engine.protocol import EngineFinish, EngineRequest, Finished, Logprobs
 from flm.kvcache.manager import Lease
 from flm.prefill.plan import PrefillSpan
 from flm.sampling.draw import RequestRandom
+from flm.sampling.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,7 @@ class Sequence:
         self.diverged_at: int | None = None
         self.was_admitted = False
         self.deferral: Deferral | None = None
-        last_n = request.sampling.repeat_last_n
-        # A deque takes no length that the machine cannot index.
-        self.window: deque[int] = deque(maxlen=None if last_n < 0 else min(last_n, sys.maxsize))
+        self.window = Window(request.sampling.repeat_last_n)
         self.prompt_was_read = False
         self.prompt_logprobs: list[Logprobs | None] = [None]
         self.first_token_at: float | None = None
@@ -137,11 +134,9 @@ class Sequence:
     # What the sampler asks while a step gives several tokens: ``ahead`` are those that it has
     # chosen and that have not been appended yet.
 
-    def window_after(self, ahead: Iterable[int] = ()) -> tuple[int, ...]:
-        """The tokens that the penalties look at, oldest first."""
-        window = self.window.copy()
-        window.extend(ahead)
-        return tuple(window)
+    def window_after(self, ahead: Collection[int] = ()) -> Window:
+        """The tokens that the penalties look at. Without ``ahead`` it is the sequence's own."""
+        return self.window.after(ahead) if ahead else self.window
 
     def banned_after(self, num_ahead: int = 0) -> tuple[int, ...]:
         """Tokens that may not be sampled next: those that would end it too early."""

@@ -1,7 +1,6 @@
 """Stages that shift single logits: the bias of the request, and the penalties of its window."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flm.sampling.batch import SamplingRow
+from flm.types import SamplingParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,23 +47,30 @@ def apply_penalties(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
     For a token with count c: ``l = l / r if l > 0 else l * r``, then
     ``l -= presence + frequency * c``.
     """
-    found = [
-        (index, token_id, count)
-        for index, row in enumerate(rows)
-        if row.params.has_penalties
-        for token_id, count in Counter(row.window).items()
-    ]
-    if not found:
+    rows_of: list[int] = []
+    token_ids: list[int] = []
+    amounts: list[Floats] = []
+    for index, row in enumerate(rows):
+        counts = row.window.counts
+        if row.params.has_penalties and counts:
+            rows_of += [index] * len(counts)
+            token_ids += counts
+            amounts.append(_amounts(row.params, counts))
+    if not token_ids:
         return
-    amounts = np.array([_amounts(rows[index], count) for index, _, count in found])
-    cells = _Cells([index for index, _, _ in found], [token for _, token, _ in found], amounts)
+    cells = _Cells(rows_of, token_ids, np.concatenate(amounts))
     before = _values(logits, cells)
-    _change(logits, cells, before, _penalised(before, amounts))
+    _change(logits, cells, before, _penalised(before, cells.amounts))
 
 
-def _amounts(row: SamplingRow, count: int) -> tuple[float, float]:
-    params = row.params
-    return (params.repetition_penalty, params.presence_penalty + params.frequency_penalty * count)
+def _amounts(params: SamplingParams, counts: Mapping[int, int]) -> Floats:
+    """What each token's logit is multiplied or divided by, and what is taken off: [N, 2]."""
+    found = np.empty((len(counts), 2))
+    found[:, 0] = params.repetition_penalty
+    times = np.fromiter(counts.values(), dtype=np.float64, count=len(counts))
+    with np.errstate(over="ignore"):
+        found[:, 1] = params.presence_penalty + params.frequency_penalty * times
+    return found
 
 
 def _biased(values: Floats, amounts: Floats) -> Floats:

@@ -12,6 +12,7 @@ from benchlib.options import make_parser, write_json
 from flm.kernels.build import load_kernels
 from flm.sampling.batch import SamplingRow
 from flm.sampling.pipeline import Sampler
+from flm.sampling.window import Window
 from flm.types import SamplingParams
 
 VOCAB_SIZE = 150_000
@@ -31,7 +32,7 @@ SETTINGS: dict[str, SamplingParams] = {
 def rows_of(params: SamplingParams, num_rows: int, num_logprobs: int | None) -> list[SamplingRow]:
     """A batch of equal rows; greedy ones draw nothing."""
     uniform = None if params.is_greedy else 0.7
-    window = list(range(64))
+    window = Window(token_ids=range(64))
     return [SamplingRow(params, window, uniform, num_logprobs=num_logprobs)] * num_rows
 
 

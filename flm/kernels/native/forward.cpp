@@ -497,6 +497,10 @@ void flm_are_numbers(const float* values, int num_rows, int count, uint8_t* numb
     numbers[row] = !has_no_number(values + (size_t)row * count, count);
 }
 
+void flm_rule_out(float* values, int count, const uint8_t* mask, int mask_bytes) {
+  rule_out(values, count, mask, mask_bytes);
+}
+
 void flm_read_row(const Matrix* matrix, int row, float* out) { read_row(*matrix, row, out); }
 
 }
