@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flm.engine.drafts import Drafter
-from flm.engine.masks import EarlyMask, MaskMaker
+from flm.engine.masks import EARLY_S, EarlyMask, MaskMaker
 from flm.engine.protocol import (
     CachedPrefix,
     EngineConfig,
@@ -247,7 +247,9 @@ class Engine:
 
 def _turn(sequence: EngineSequence, row: int, drafts: tuple[int, ...] = ()) -> Turn:
     grammar = sequence.request.grammar
-    return Turn(sequence, row, drafts, None if grammar is None else EarlyMask(grammar))
+    if grammar is None or sequence.mask_s < EARLY_S:
+        return Turn(sequence, row, drafts)
+    return Turn(sequence, row, drafts, EarlyMask(grammar))
 
 
 class _Unloaded:

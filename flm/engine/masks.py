@@ -2,16 +2,22 @@
 
 Which tokens may come next depends on those that the sequence has taken, and they are known before
 the forward that gives their logits. The forward needs no Python, so a mask costs its step nothing
-but what it takes from the cores.
+but what it takes from the cores. Most masks take less time than it takes to ask another thread for
+them; those are made when they are needed.
 """
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
+from typing import Final
 
 from flm.engine.protocol import Grammar
+
+EARLY_S: Final = 1e-4
+"""A grammar whose last mask took so many seconds has the next one made early."""
 
 
 class EarlyMask:
@@ -19,15 +25,18 @@ class EarlyMask:
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
+        self.seconds = 0.0
         self._mask: bytes | None = None
         self._error: BaseException | None = None
 
     def make(self) -> None:
-        """Make it; an error waits for who takes it."""
+        """Make it; an error waits for who takes it. ``seconds`` says how long it took."""
+        began = time.perf_counter()
         try:
             self._mask = self._grammar.mask()
         except BaseException as error:  # noqa: BLE001 - raised again where the mask is taken
             self._error = error
+        self.seconds = time.perf_counter() - began
 
     def take(self) -> bytes | None:
         """What ``Grammar.mask`` gave. Raises what it raised."""

@@ -60,8 +60,12 @@ class Turn:
         grammar = self.sequence.request.grammar
         if grammar is None:
             return None
-        # The early one is that of the first row only.
-        return grammar.mask() if self.mask is None or self.tokens else self.mask.take()
+        mask = self.mask
+        if mask is None or self.tokens:  # the early one is that of the first row only
+            mask = EarlyMask(grammar)
+            mask.make()
+        self.sequence.mask_s = mask.seconds
+        return mask.take()
 
     def accept(self, sampled: Sampled) -> bool:
         """Take the next token; True if it was the guessed one and does not end the sequence, so

@@ -33,7 +33,8 @@ class Sequence:
     keys and values in the blocks of ``lease``, which it has only while it runs. Since its last
     admission it reads ``prefill_start`` to ``prefill_end`` as prompt (after a preemption that
     includes generated tokens). ``num_cached``, ``diverged_at`` and the window's start are those of
-    the first admission, whatever happens later; so is ``started_at``.
+    the first admission, whatever happens later; so is ``started_at``. ``mask_s`` is how long its
+    grammar's last mask took, in seconds.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Sequence:
         "first_token_at",
         "last_token_at",
         "lease",
+        "mask_s",
         "num_cached",
         "num_computed",
         "prefill_end",
@@ -83,6 +85,7 @@ class Sequence:
         self.diverged_at: int | None = None
         self.was_admitted = False
         self.deferral: Deferral | None = None
+        self.mask_s = 0.0
         self.window = Window(request.sampling.repeat_last_n)
         self.prompt_was_read = False
         self.prompt_logprobs: list[Logprobs | None] = [None]

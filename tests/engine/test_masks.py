@@ -5,7 +5,10 @@ import threading
 
 import pytest
 
+import flm.engine.engine as engine_module
 from flm.engine.masks import EarlyMask, MaskMaker
+from flm.engine.protocol import Failed
+from flm.errors import InvalidRequestError
 from tests.support.engines import make_engine, prompt, request, run
 
 
@@ -28,6 +31,11 @@ class Slow:
 class Broken(Slow):
     def mask(self) -> bytes | None:
         raise KeyboardInterrupt("no mask")
+
+
+class Complex(Slow):
+    def mask(self) -> bytes | None:
+        raise InvalidRequestError("too complex")
 
 
 def mask_threads() -> list[threading.Thread]:
@@ -87,7 +95,11 @@ def test_without_masks_there_is_no_thread_and_it_ends_with_its_owner() -> None:
     assert not thread.is_alive()
 
 
-def test_the_engine_makes_them_in_that_thread() -> None:
+@pytest.mark.parametrize("early_s", [0.0, 1e9])
+def test_the_engine_makes_slow_ones_early_with_the_same_reply(
+    monkeypatch: pytest.MonkeyPatch, early_s: float
+) -> None:
+    monkeypatch.setattr(engine_module, "EARLY_S", early_s)
     grammar = Slow()
     grammar.may_go_on.set()
     replies = run(
@@ -95,7 +107,28 @@ def test_the_engine_makes_them_in_that_thread() -> None:
         request("a", prompt(5), max_new_tokens=6, grammar=grammar),
         request("b", prompt(6, 1), max_new_tokens=6),
     )
-    assert grammar.threads == ["flm-masks"] * 6
+    own = threading.current_thread().name
+    assert grammar.threads == [own if early_s else "flm-masks"] * 6
     assert set(replies["a"].token_ids) <= {0, 1, 2}
     alone = run(make_engine(), request("b", prompt(6, 1), max_new_tokens=6))["b"]
     assert replies["b"].token_ids == alone.token_ids
+
+
+def test_an_early_mask_that_fails_fails_only_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "EARLY_S", 0.0)
+    replies = run(
+        make_engine(),
+        request("a", prompt(5), grammar=Complex()),
+        request("b", prompt(6, 1)),
+    )
+    end = replies["a"].end
+    assert isinstance(end, Failed)
+    assert end.error.message == "too complex"
+    assert len(replies["b"].token_ids) > 1
+
+
+def test_a_mask_says_how_long_it_took() -> None:
+    mask = EarlyMask(Slow())
+    threading.Timer(0.02, mask._grammar.may_go_on.set).start()  # type: ignore[attr-defined]
+    mask.make()
+    assert mask.seconds >= 0.02
