@@ -31,6 +31,7 @@ MAX_LEN = 2**30
 """No length option goes beyond this many tokens; it keeps the arithmetic and the memory sane."""
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+KvDtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 KernelChoice = Literal["auto", "native", "torch"]
 ToolDialect = Literal[
     "auto", "hermes", "qwen3.5", "llama3", "pythonic", "mistral", "gemma4", "lfm2", "deepseek",
@@ -171,8 +172,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kv_dtype",
         "Format of the keys and values in the KV cache. auto: that of the weights; bfloat16 with "
-        "the native kernels, which keep no other.",
-        _one_of("auto", "float32", "bfloat16", "float16"),
+        "the native kernels, which can keep int8 too.",
+        _one_of("auto", "float32", "bfloat16", "float16", "int8"),
     ),
     Option(
         "kernels",
@@ -235,7 +236,7 @@ class ServeConfig:
     cors: bool = True
     dtype: Dtype = "auto"
     weights: WeightChoice = "auto"
-    kv_dtype: Dtype = "auto"
+    kv_dtype: KvDtype = "auto"
     kernels: KernelChoice = "auto"
     speculate: SpeculateChoice = DEFAULT_SPECULATE
     device: str = "auto"

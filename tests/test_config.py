@@ -55,7 +55,7 @@ def test_the_defaults():
         ("served_name", ("a", " ")),
         ("normalize", ("a", "(b")),
         ("dtype", "int8"),
-        ("kv_dtype", "int8"),
+        ("kv_dtype", "int4"),
         ("device", "cuda:"),
         ("device", "tpu"),
         ("threads", 0),

@@ -124,7 +124,7 @@ class _Host:
         info = model.info
         port = self._listener.getsockname()[1]
         logger.info(
-            "flm %s serves %s (%s, %s on %s, %s mode, context %d tokens)",
+            "flm %s serves %s (%s, %s on %s, %s mode, context %d tokens, KV cache in %s)",
             __version__,
             info.id,
             info.quantization,
@@ -132,6 +132,7 @@ class _Host:
             info.device,
             "exact" if info.exact else "fast",
             info.context_len,
+            info.kv_dtype,
         )
         logger.info("OpenAI base URL: http://%s:%d/v1", _shown_host(self._config.host), port)
         logger.info("Press Ctrl+C to stop.")

@@ -9,6 +9,7 @@ from flm.cli.options import model_argument, option, switch
 from flm.config import (
     Dtype,
     KernelChoice,
+    KvDtype,
     LogLevel,
     ServeConfig,
     SpeculateChoice,
@@ -69,7 +70,7 @@ def serve(
         # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
         weights=cast("WeightChoice", weights),
-        kv_dtype=cast("Dtype", kv_dtype),
+        kv_dtype=cast("KvDtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
         speculate=cast("SpeculateChoice", speculate),
         device=device,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flm.engine.drafts import Drafter
+from flm.engine.masks import EARLY_S, EarlyMask, MaskMaker
 from flm.engine.protocol import (
     CachedPrefix,
     EngineConfig,
@@ -61,6 +62,7 @@ class Engine:
         self._num_arrivals = 0
         self._cache = KVCacheManager(config.num_blocks, config.block_size)
         self.scheduler = Scheduler(config, self._cache, clock=clock)
+        self._masks = MaskMaker()
         # Held while the books change, never during a forward.
         self._books = threading.Lock()
 
@@ -181,7 +183,11 @@ class Engine:
         if plan.is_empty:
             return []
         self._log_chunks(plan)
-        result = self._sample(plan, self._runner.forward(plan))
+        rows = plan.rows()
+        turns = self._turns(plan, rows)
+        with self._masks.making([turn.mask for turn in turns if turn.mask is not None]):
+            logits = self._runner.forward(plan)
+        result = self._sample(plan, rows, turns, logits)
         with self._books:
             return self.scheduler.settle(plan, result)
 
@@ -194,11 +200,11 @@ class Engine:
     # --- sampling --------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _sample(self, plan: StepPlan, logits: Tensor) -> StepResult:
+    def _sample(
+        self, plan: StepPlan, rows: Mapping[str, range], turns: list[Turn], logits: Tensor
+    ) -> StepResult:
         """What the rows of logits, [plan.num_rows, vocab], give to each sequence."""
-        rows = plan.rows()
         failures = without_numbers(rows, logits, self._sampler)
-        turns = self._turns(plan, rows)
         for turn in tuple(turns):
             # A guess that nobody would say must not harm: its sequence goes on without guesses.
             if turn.drafts and failures.pop(turn.request_id, None) is not None:
@@ -228,15 +234,22 @@ class Engine:
     def _turns(self, plan: StepPlan, rows: Mapping[str, range]) -> list[Turn]:
         """Who samples, from the row of its last known token on."""
         turns = [
-            Turn(self.scheduler[row.request_id], rows[row.request_id][0], row.drafts)
+            _turn(self.scheduler[row.request_id], rows[row.request_id][0], row.drafts)
             for row in plan.decodes
         ]
         for chunk in plan.chunks:
             sequence = self.scheduler[chunk.request_id]
             end = chunk.start + len(chunk.token_ids)
             if sequence.wants_token and end == sequence.prefill_end:
-                turns.append(Turn(sequence, rows[chunk.request_id][-1]))
+                turns.append(_turn(sequence, rows[chunk.request_id][-1]))
         return turns
+
+
+def _turn(sequence: EngineSequence, row: int, drafts: tuple[int, ...] = ()) -> Turn:
+    grammar = sequence.request.grammar
+    if grammar is None or sequence.mask_s < EARLY_S:
+        return Turn(sequence, row, drafts)
+    return Turn(sequence, row, drafts, EarlyMask(grammar))
 
 
 class _Unloaded:

@@ -15,7 +15,8 @@ EngineFinish = Literal["stop", "length", "abort"]
 
 
 class Grammar(Protocol):
-    """A constraint on the next token, advanced by every token the request accepts."""
+    """A constraint on the next token, advanced by every token the request accepts. Its methods
+    are called from several threads, one at a time."""
 
     def mask(self) -> bytes | None:
         """The allowed tokens as a little-endian bit set over the vocabulary; None: all allowed."""

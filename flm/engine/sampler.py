@@ -13,22 +13,26 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from flm.engine.masks import EarlyMask
 from flm.engine.protocol import Logprobs, TokenOut
 from flm.engine.sequence import Sequence as EngineSequence
 from flm.errors import FlmError, InternalError, InvalidRequestError
 from flm.log import logger
 from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
 from flm.sampling.pipeline import Sampler
+from flm.sampling.window import Window
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
     """A sequence that samples, from row ``row`` of the step's logits on: the one before its first
-    draft. ``tokens`` are those that it has sampled in this step."""
+    draft. ``tokens`` are those that it has sampled in this step. ``mask`` is that of the first
+    row, where it was made before."""
 
     sequence: EngineSequence
     row: int
     drafts: tuple[int, ...] = ()
+    mask: EarlyMask | None = None
     tokens: list[TokenOut] = field(default_factory=list)
 
     @property
@@ -39,18 +43,29 @@ class Turn:
     def describe(self, vocab_size: int) -> SamplingRow:
         """How to sample the next token. Advances the generator unless it is greedy."""
         sequence, request = self.sequence, self.sequence.request
-        has_penalties = request.sampling.has_penalties
+        ahead = [token.token_id for token in self.tokens]
         banned_ids = sequence.banned_after(len(self.tokens))
         return SamplingRow(
             params=request.sampling,
-            window=sequence.window_after(t.token_id for t in self.tokens) if has_penalties else (),
+            window=sequence.window_after(ahead) if request.sampling.has_penalties else Window(),
             uniform=None if sequence.random is None else sequence.random.next_uniform(),
-            mask=None if request.grammar is None else request.grammar.mask(),
+            mask=self._mask(),
             # A tokenizer may name end tokens that the model has no logits for.
             banned_ids=tuple(token for token in banned_ids if token < vocab_size),
             logit_bias=request.logit_bias,
             num_logprobs=request.num_logprobs,
         )
+
+    def _mask(self) -> bytes | None:
+        grammar = self.sequence.request.grammar
+        if grammar is None:
+            return None
+        mask = self.mask
+        if mask is None or self.tokens:  # the early one is that of the first row only
+            mask = EarlyMask(grammar)
+            mask.make()
+        self.sequence.mask_s = mask.seconds
+        return mask.take()
 
     def accept(self, sampled: Sampled) -> bool:
         """Take the next token; True if it was the guessed one and does not end the sequence, so

@@ -248,7 +248,7 @@ class Scheduler:
     def _begin_window(self, sequence: Sequence, lease: Lease) -> None:
         """Without a seed the window begins with the end of the reply that is continued."""
         if sequence.request.seed is None:
-            tail = self.cache.last_generated_run(lease, sequence.window.maxlen)
+            tail = self.cache.last_generated_run(lease, sequence.window.max_len)
             sequence.window.extend(sequence.token_ids[tail.start : tail.stop])
 
     def _is_deferred(self, sequence: Sequence) -> bool:

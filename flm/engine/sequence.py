@@ -1,8 +1,6 @@
 """One sequence on its way through the engine."""
 
-import sys
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from flm.engine.drafts import Drafter
@@ -10,6 +8,7 @@ from flm.engine.protocol import EngineFinish, EngineRequest, Finished, Logprobs
 from flm.kvcache.manager import Lease
 from flm.prefill.plan import PrefillSpan
 from flm.sampling.draw import RequestRandom
+from flm.sampling.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ class Sequence:
     keys and values in the blocks of ``lease``, which it has only while it runs. Since its last
     admission it reads ``prefill_start`` to ``prefill_end`` as prompt (after a preemption that
     includes generated tokens). ``num_cached``, ``diverged_at`` and the window's start are those of
-    the first admission, whatever happens later; so is ``started_at``.
+    the first admission, whatever happens later; so is ``started_at``. ``mask_s`` is how long its
+    grammar's last mask took, in seconds.
     """
 
     __slots__ = (
@@ -45,6 +45,7 @@ class Sequence:
         "first_token_at",
         "last_token_at",
         "lease",
+        "mask_s",
         "num_cached",
         "num_computed",
         "prefill_end",
@@ -84,9 +85,8 @@ class Sequence:
         self.diverged_at: int | None = None
         self.was_admitted = False
         self.deferral: Deferral | None = None
-        last_n = request.sampling.repeat_last_n
-        # A deque takes no length that the machine cannot index.
-        self.window: deque[int] = deque(maxlen=None if last_n < 0 else min(last_n, sys.maxsize))
+        self.mask_s = 0.0
+        self.window = Window(request.sampling.repeat_last_n)
         self.prompt_was_read = False
         self.prompt_logprobs: list[Logprobs | None] = [None]
         self.first_token_at: float | None = None
@@ -137,11 +137,9 @@ class Sequence:
     # What the sampler asks while a step gives several tokens: ``ahead`` are those that it has
     # chosen and that have not been appended yet.
 
-    def window_after(self, ahead: Iterable[int] = ()) -> tuple[int, ...]:
-        """The tokens that the penalties look at, oldest first."""
-        window = self.window.copy()
-        window.extend(ahead)
-        return tuple(window)
+    def window_after(self, ahead: Collection[int] = ()) -> Window:
+        """The tokens that the penalties look at. Without ``ahead`` it is the sequence's own."""
+        return self.window.after(ahead) if ahead else self.window
 
     def banned_after(self, num_ahead: int = 0) -> tuple[int, ...]:
         """Tokens that may not be sampled next: some never, others would end it too early."""

@@ -1,7 +1,7 @@
 """The native kernels as ctypes sees them: structures, functions, and how they are found."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Model(Structure):
         *((name, c_int32) for name in ("num_layers", "hidden", "inner", "num_heads")),
         *((name, c_int32) for name in ("num_kv_heads", "head_dim", "vocab", "num_threads")),
         ("eps", c_float),
-        ("reserved", c_float),
+        ("kv_format", c_int32),
         ("embedding", Matrix),
         ("head", Matrix),
         ("norm", c_void_p),
@@ -108,6 +108,9 @@ class Kernels:
         self._are_numbers = library.flm_are_numbers
         self._are_numbers.argtypes = (c_void_p, c_int, c_int, c_void_p)
         self._are_numbers.restype = None
+        self._rule_out = library.flm_rule_out
+        self._rule_out.argtypes = (c_void_p, c_int, c_char_p, c_int)
+        self._rule_out.restype = None
 
     def forward(self, model: Model, batch: Batch) -> None:
         """Run a batch through all layers; raises MemoryError where there is not enough."""
@@ -159,6 +162,11 @@ class Kernels:
         found = np.empty(logits.shape[0], dtype=np.bool_)
         self._are_numbers(logits.ctypes.data, *logits.shape, found.ctypes.data)
         return found
+
+    def rule_out(self, logits: FloatArray, mask: bytes) -> None:
+        """Set those of ``logits`` [V], neighbours in memory, to minus infinity whose bit in
+        ``mask`` is 0 or missing; the lowest bit of the first byte comes first."""
+        self._rule_out(logits.ctypes.data, logits.size, mask, len(mask))
 
     def read_row(self, packed: PackedMatrix, row: int) -> npt.NDArray[np.float32]:
         """Row ``row`` of the matrix, [num_in]."""

@@ -20,6 +20,16 @@ def rounded(x: FloatArray) -> FloatArray:
     return values
 
 
+def kept_in_bytes(x: FloatArray) -> FloatArray:
+    """Keys or values [..., head_dim] as a cache of 8 bits gives them back: bytes times a scale in
+    bfloat16, which is rounded up."""
+    scales = np.abs(x).max(axis=-1, keepdims=True) / np.float32(127)
+    scales = ((scales.view(np.uint32) + 0xFFFF) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    inverse = np.divide(np.float32(1), scales, out=np.zeros_like(scales), where=scales > 1e-30)
+    values: FloatArray = np.rint(x * inverse) * scales
+    return values
+
+
 def linear(x: FloatArray, matrix: PackedMatrix) -> FloatArray:
     """``x`` [T, num_in] times the matrix, [T, num_out]."""
     exact = rounded(x).astype(np.float64) @ matrix.dequantised().astype(np.float64).T

@@ -1,6 +1,7 @@
 """The tensors behind the blocks."""
 
 import math
+from typing import Final
 
 import numpy as np
 import torch
@@ -8,14 +9,18 @@ from torch import Tensor
 
 from flm.kvcache.layout import CacheLayout
 
+_ALIGNMENT: Final = 64
+"""Bytes of a cache line: what begins elsewhere is read in two."""
+
 
 class KVPool:
     """Keys and values of every layer, in pages of ``block_size`` positions.
 
     ``keys[layer]`` and ``values[layer]`` are [num_blocks + 1, block_size, num_kv_heads,
-    head_dim]. The last page, ``null_block``, belongs to nobody and stays zero: shorter rows of a
-    batch are padded with it. Memory is zero at first; on the CPU a page of it is taken only when
-    it is first written to.
+    head_dim]; in ``torch.int8`` the last dimension has room for a scale as well, and how a page is
+    divided is the affair of the kernels that fill it. The last page, ``null_block``, belongs to
+    nobody and stays zero: shorter rows of a batch are padded with it. Memory is zero at first; on
+    the CPU a page of it is taken only when it is first written to.
     """
 
     def __init__(
@@ -41,7 +46,11 @@ class KVPool:
     def _pages(self) -> tuple[Tensor, ...]:
         shape = (self.num_blocks + 1, self.block_size)
         return tuple(
-            _zeros((*shape, layer.num_kv_heads, layer.head_dim), self.dtype, self.device)
+            _zeros(
+                (*shape, layer.num_kv_heads, layer.vector_len(self.dtype.itemsize)),
+                self.dtype,
+                self.device,
+            )
             for layer in self.layout.layers
         )
 
@@ -57,5 +66,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
         return torch.zeros(shape, dtype=dtype, device=device)
     # numpy asks the operating system for zeros, which come when touched; torch would write to
     # all of them now.
-    raw = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(raw).view(dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    first = -raw.ctypes.data % _ALIGNMENT
+    return torch.from_numpy(raw[first : first + size]).view(dtype).view(shape)

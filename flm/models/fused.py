@@ -1,8 +1,9 @@
 """A Llama-like network whose forward is one call into the native kernels.
 
 Weights stay in 4 and 8 bits, activations are rounded to 8 bits in blocks of 32 before each
-product, keys and values are kept in bfloat16. A row's result does not depend on the other
-rows of a forward, on the cut of its prompt, or on the number of threads.
+product, keys and values are kept in bfloat16, or in 8 bits with a scale for each vector. A row's
+result does not depend on the other rows of a forward, on the cut of its prompt, or on the number
+of threads.
 """
 
 import ctypes
@@ -26,6 +27,8 @@ Int32 = npt.NDArray[np.int32]
 
 PAGE_SIZE: Final = 32
 """Positions in a page of the cache."""
+_KV_FORMATS: Final = {torch.bfloat16: 0, torch.int8: 1}
+"""``KvFormat`` of native/pages.h."""
 _MAX_HEAD_DIM: Final = 512
 _MULTIPLE: Final = 32
 
@@ -85,6 +88,7 @@ class FusedModel:
             vocab=config.vocab_size,
             num_threads=torch.get_num_threads(),
             eps=config.rms_norm_eps,
+            kv_format=_KV_FORMATS[torch.bfloat16],
             embedding=self._matrix(embedding),
             head=self._matrix(head),
             norm=self._vector(weights, "norm.weight", config.hidden_size),
@@ -92,12 +96,16 @@ class FusedModel:
         )
 
     def bind(self, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Use these pages, one tensor a layer: bfloat16, [pages, 32, num_kv_heads, head_dim]. What
-        is in a page is the kernels' own affair (native/attention.h)."""
+        """Use these pages, one tensor a layer: [pages, 32, num_kv_heads, head_dim] in bfloat16, or
+        in int8 with room for scales, as a ``KVPool`` makes them. What is in a page is the kernels'
+        own affair (native/pages.h)."""
+        dtype, heads = keys[0].dtype, self.config.num_kv_heads
+        state = self.layout.layers[0]
         for layer, key, value in zip(self._layers, keys, values, strict=True):
-            assert key.dtype == value.dtype == torch.bfloat16
-            assert key.shape[1] == PAGE_SIZE
+            assert key.dtype == value.dtype == dtype
+            assert key.shape[1:] == (PAGE_SIZE, heads, state.vector_len(dtype.itemsize))
             layer.keys, layer.values = key.data_ptr(), value.data_ptr()
+        self._model.kv_format = _KV_FORMATS[dtype]
         self._kept.append((keys, values))
 
     def forward(self, runs: Sequence[Run], logit_rows: Sequence[int]) -> Tensor:

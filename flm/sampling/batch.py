@@ -1,8 +1,8 @@
 """What the sampler takes and gives, a row of logits each."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flm.sampling.window import Window
 from flm.types import SamplingParams
 
 NO_TOKEN = -1
@@ -13,14 +13,14 @@ NO_TOKEN = -1
 class SamplingRow:
     """How to choose from one row.
 
-    ``window`` holds the tokens the penalties look at, oldest first, already cut to
-    ``repeat_last_n``. ``uniform`` is one draw from [0, 1), None for a greedy row. ``mask`` is a
-    little-endian bit set of the tokens a grammar allows (None: all); ``banned_ids`` cannot be
-    sampled now. ``num_logprobs`` asks for log probabilities and that many alternatives.
+    ``window`` holds the tokens the penalties look at, already cut to ``repeat_last_n``; it may be
+    that of a sequence, which goes on. ``uniform`` is one draw from [0, 1), None for a greedy row.
+    ``mask`` is a little-endian bit set of the tokens a grammar allows (None: all); ``banned_ids``
+    cannot be sampled now. ``num_logprobs`` asks for log probabilities and that many alternatives.
     """
 
     params: SamplingParams
-    window: Sequence[int]
+    window: Window
     uniform: float | None
     mask: bytes | None = None
     banned_ids: tuple[int, ...] = ()

@@ -6,13 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flm.kernels.library import Kernels
 from flm.sampling.batch import SamplingRow
 
 
-def apply_masks(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
+def apply_masks(
+    logits: Tensor, rows: Sequence[SamplingRow], kernels: Kernels | None = None
+) -> None:
     """Set what a row's grammar does not allow, or its bans name, to -inf, in place."""
     for index, row in enumerate(rows):
-        if row.mask is not None:
+        if row.mask is None:
+            pass
+        elif kernels is not None and logits.device.type == "cpu":
+            kernels.rule_out(logits[index].numpy(), row.mask)
+        else:
             logits[index].masked_fill_(~allowed_tokens(row.mask, logits), -torch.inf)
         if row.banned_ids:
             logits[index, list(row.banned_ids)] = -torch.inf

@@ -1,6 +1,5 @@
 """Stages that shift single logits: the bias of the request, and the penalties of its window."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from flm.sampling.batch import SamplingRow
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 # Shifted logits stay finite, so extreme settings can neither ban a token nor make it a NaN.
 _LIMIT = float(torch.finfo(torch.float32).max)
@@ -21,9 +21,14 @@ _LIMIT = float(torch.finfo(torch.float32).max)
 class _Cells:
     """Single logits of a batch: where they are, [N], and what each is to be changed by, [N, K]."""
 
-    rows: list[int]
-    token_ids: list[int]
+    rows: Ints
+    token_ids: Ints
     amounts: Floats
+
+    def places(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices of the logits, [N] each."""
+        device = logits.device
+        return torch.from_numpy(self.rows).to(device), torch.from_numpy(self.token_ids).to(device)
 
 
 def apply_bias(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
@@ -36,7 +41,8 @@ def apply_bias(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
     if not found:
         return
     amounts = np.array([[bias] for _, _, bias in found])
-    cells = _Cells([index for index, _, _ in found], [token for _, token, _ in found], amounts)
+    places = np.array([(index, token_id) for index, token_id, _ in found], dtype=np.int64)
+    cells = _Cells(places[:, 0], places[:, 1], amounts)
     before = _values(logits, cells)
     _change(logits, cells, before, _biased(before, amounts))
 
@@ -48,22 +54,33 @@ def apply_penalties(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
     ``l -= presence + frequency * c``.
     """
     found = [
-        (index, token_id, count)
+        _cells_of(index, row)
         for index, row in enumerate(rows)
-        if row.params.has_penalties
-        for token_id, count in Counter(row.window).items()
+        if row.params.has_penalties and len(row.window) > 0
     ]
     if not found:
         return
-    amounts = np.array([_amounts(rows[index], count) for index, _, count in found])
-    cells = _Cells([index for index, _, _ in found], [token for _, token, _ in found], amounts)
+    cells = _Cells(
+        np.concatenate([one.rows for one in found]),
+        np.concatenate([one.token_ids for one in found]),
+        np.concatenate([one.amounts for one in found]),
+    )
     before = _values(logits, cells)
-    _change(logits, cells, before, _penalised(before, amounts))
+    _change(logits, cells, before, _penalised(before, cells.amounts))
 
 
-def _amounts(row: SamplingRow, count: int) -> tuple[float, float]:
-    params = row.params
-    return (params.repetition_penalty, params.presence_penalty + params.frequency_penalty * count)
+def _cells_of(index: int, row: SamplingRow) -> _Cells:
+    """Of one row: each token's logit is multiplied or divided by the first amount, and the second
+    is taken off."""
+    params, counts = row.params, row.window.counts
+    size = len(counts)
+    amounts = np.empty((size, 2))
+    amounts[:, 0] = params.repetition_penalty
+    times = np.fromiter(counts.values(), dtype=np.float64, count=size)
+    with np.errstate(over="ignore"):
+        amounts[:, 1] = params.presence_penalty + params.frequency_penalty * times
+    token_ids = np.fromiter(counts, dtype=np.int64, count=size)
+    return _Cells(np.full(size, index), token_ids, amounts)
 
 
 def _biased(values: Floats, amounts: Floats) -> Floats:
@@ -79,11 +96,11 @@ def _penalised(values: Floats, amounts: Floats) -> Floats:
 
 
 def _values(logits: Tensor, cells: _Cells) -> Floats:
-    values: Floats = logits[cells.rows, cells.token_ids].double().cpu().numpy()
+    values: Floats = logits[cells.places(logits)].double().cpu().numpy()
     return values
 
 
 def _change(logits: Tensor, cells: _Cells, before: Floats, changed: Floats) -> None:
     # What the model rules out stays ruled out.
     kept = np.where(np.isneginf(before), before, np.clip(changed, -_LIMIT, _LIMIT))
-    logits[cells.rows, cells.token_ids] = torch.from_numpy(kept).to(logits)
+    logits[cells.places(logits)] = torch.from_numpy(kept).to(logits)

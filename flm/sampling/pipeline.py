@@ -39,7 +39,7 @@ class Sampler:
         Raises:
             ValueError: a row that is not greedy has no ``uniform``.
         """
-        shaped = _shaped(logits, rows)
+        shaped = self._shaped(logits, rows)
         token_ids = [NO_TOKEN] * len(rows)
         bounded = [index for index, row in enumerate(rows) if _is_bounded(row.params)]
         found = self._candidates(logits, shaped, rows, bounded)
@@ -63,6 +63,16 @@ class Sampler:
         found: list[bool] = (~(logits.isnan() | logits.isposinf()).any(dim=1)).tolist()
         return found
 
+    def _shaped(self, logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+        """Logits after bias, penalties, mask and bans; the same tensor when no row has any."""
+        if not any(map(_is_shaped, rows)):
+            return logits
+        shaped = logits.clone()
+        apply_bias(shaped, rows)
+        apply_penalties(shaped, rows)
+        apply_masks(shaped, rows, self._kernels)
+        return shaped
+
     def _candidates(
         self, logits: Tensor, shaped: Tensor, rows: Sequence[SamplingRow], indices: list[int]
     ) -> list[Candidates | None]:
@@ -81,17 +91,6 @@ class Sampler:
             return [one if ok else None for one, ok in zip(found, fine, strict=True)]
         usable = set(_usable(logits, shaped, range(len(indices))))
         return [one if at in usable else None for at, one in enumerate(best(shaped, widest))]
-
-
-def _shaped(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
-    """Logits after bias, penalties, mask and bans; the same tensor when no row has any."""
-    if not any(map(_is_shaped, rows)):
-        return logits
-    shaped = logits.clone()
-    apply_bias(shaped, rows)
-    apply_penalties(shaped, rows)
-    apply_masks(shaped, rows)
-    return shaped
 
 
 def _is_shaped(row: SamplingRow) -> bool:

@@ -20,8 +20,8 @@ class ModelInfo:
 
     ``created`` is a Unix time in seconds, ``context_len`` is in tokens, ``path`` is where its files
     are, ``file_format`` gguf or safetensors, ``parameter_size`` like 135M. ``digest`` is the
-    SHA-256 of an installed model in hexadecimal. ``exact`` is True where a reply has the same bits
-    whatever else the server computes.
+    SHA-256 of an installed model in hexadecimal. ``kv_dtype`` is the format of its KV cache.
+    ``exact`` is True where a reply has the same bits whatever else the server computes.
     """
 
     id: str
@@ -33,6 +33,7 @@ class ModelInfo:
     quantization: str
     loaded: bool
     dtype: str | None
+    kv_dtype: str | None
     device: str | None
     exact: bool | None
     vocab_size: int | None

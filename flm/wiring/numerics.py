@@ -50,6 +50,11 @@ class Numerics:
         return own if self.weight_format is None else f"{own} with {self.weight_format} weights"
 
     @property
+    def kv_dtype_name(self) -> str:
+        """``float32``, ``bfloat16``, ``float16`` or ``int8``."""
+        return str(self.kv_dtype).removeprefix("torch.")
+
+    @property
     def free_bytes(self) -> int:
         """Bytes of memory free where the model computes."""
         if self.device.type == "cuda":
@@ -65,7 +70,7 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
 
     Raises:
         ConfigError: the device, or what ``--kernels native`` needs, is not there; or the native
-            kernels do not keep the cache in the format asked for.
+            kernels, or plain torch, do not keep the cache in the format asked for.
     """
     device = _device(config.device)
     if config.kernels == "native" and (config.dtype != "auto" or device.type != "cpu"):
@@ -84,9 +89,8 @@ def choose_numerics(config: ServeConfig, model: ModelConfig) -> Numerics:
         return Numerics(device, asked, kv_dtype, is_exact=is_exact, exact_kernels=kernels)
     kernels = _kernels(config, model) if device.type == "cpu" else None
     if kernels is not None:
-        _check_native_kv(config)
-        native = torch.bfloat16
-        return Numerics(device, native, native, is_exact=False, kernels=kernels)
+        kv_dtype = _native_kv_dtype(config)
+        return Numerics(device, torch.bfloat16, kv_dtype, is_exact=False, kernels=kernels)
     # bfloat16 keeps 8 bits of each logit, which small models feel: on the CPU, where it gains the
     # least, greedy replies of SmolLM2-135M change.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -144,19 +148,30 @@ def num_pool_blocks(
 
 
 def _kv_dtype(config: ServeConfig, weights: torch.dtype) -> torch.dtype:
+    """What plain torch keeps."""
     if config.kv_dtype == "auto":
         return weights
+    if config.kv_dtype == "int8":
+        raise ConfigError(
+            "--kv-dtype int8: only the native kernels on the CPU keep keys and values in 8 bits. "
+            "Leave --dtype and --kernels at auto and use --device cpu (--kernels native then says "
+            "what is missing), or ask for --kv-dtype bfloat16.",
+            param="kv_dtype",
+        )
     asked: torch.dtype = getattr(torch, config.kv_dtype)
     return asked
 
 
-def _check_native_kv(config: ServeConfig) -> None:
-    if config.kv_dtype not in ("auto", "bfloat16"):
-        raise ConfigError(
-            f"--kv-dtype {config.kv_dtype}: the native kernels keep keys and values in bfloat16. "
-            "Leave --kv-dtype at auto, or serve with --kernels torch, several times slower.",
-            param="kv_dtype",
-        )
+def _native_kv_dtype(config: ServeConfig) -> torch.dtype:
+    if config.kv_dtype in ("auto", "bfloat16"):
+        return torch.bfloat16
+    if config.kv_dtype == "int8":
+        return torch.int8
+    raise ConfigError(
+        f"--kv-dtype {config.kv_dtype}: the native kernels keep keys and values in bfloat16 or "
+        "int8. Leave --kv-dtype at auto, or serve with --kernels torch, several times slower.",
+        param="kv_dtype",
+    )
 
 
 def _kernels(config: ServeConfig, model: ModelConfig) -> Kernels | None:

@@ -32,6 +32,7 @@ TARGETS = "flm, llama-server, transformers, or the base URL of a running server"
 COMMANDS: Final[Mapping[str, str]] = {
     "sampler": "what sampling a row costs, by setting",
     "quality": "how far the fast mode's predictions are from the exact mode's",
+    "cache": "what formats of the KV cache take and how fast they are",
     "sweep": "throughput by number of clients, and cost by length of the prompt",
     "profile": "where the time of a token goes",
 }

@@ -66,8 +66,8 @@ def load(
     own = numerics.kernels
     if own is not None:
         fused = load_fused(files, own if kernels is None else kernels)
-        pool = KVPool(fused.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+        pool = KVPool(fused.layout, num_blocks, BLOCK_SIZE, numerics.kv_dtype, numerics.device)
         return Loaded(files, numerics, FusedRunner(fused, pool), num_blocks)
     model = load_model(files, dtype=numerics.dtype, device=numerics.device, exact=numerics.is_exact)
-    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.dtype, numerics.device)
+    pool = KVPool(model.layout, num_blocks, BLOCK_SIZE, numerics.kv_dtype, numerics.device)
     return Loaded(files, numerics, TorchRunner(model, pool), num_blocks)

@@ -9,8 +9,10 @@ from typing import Any
 
 from flm.bench.errors import BenchError
 from flm.cli.serve import pull, require_known
-from flm.config import DEFAULT_MODEL
+from flm.config import DEFAULT_MODEL, KvDtype, ServeConfig
+from flm.models.files import open_model
 from flm.models.store import open_store
+from flm.wiring.numerics import choose_numerics
 
 
 def count(minimum: int) -> Callable[[str], int]:
@@ -47,6 +49,25 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--model",
         help=f"a tag or a path; for a URL the name to send (default {DEFAULT_MODEL})",
     )
+
+
+def add_kv_dtypes(parser: argparse.ArgumentParser) -> None:
+    """``--kv-dtype``, repeatable."""
+    parser.add_argument(
+        "--kv-dtype",
+        action="append",
+        choices=("auto", "float32", "bfloat16", "float16", "int8"),
+        default=[],
+        help="format of the KV cache; repeatable (bfloat16 and int8 with the native kernels)",
+    )
+
+
+def kv_dtypes_of(asked: Any, path: Path) -> list[KvDtype]:
+    """The formats asked for, else those that serve this model here in the fast mode."""
+    if asked.kv_dtype:
+        return list(asked.kv_dtype)
+    numerics = choose_numerics(ServeConfig(), open_model(path).config)
+    return ["auto"] if numerics.kernels is None else ["bfloat16", "int8"]
 
 
 def path_of(model: str | None) -> Path:

@@ -1,4 +1,5 @@
-"""``scripts/bench quality``: how far the fast mode's predictions are from the exact mode's."""
+"""``scripts/bench quality``: how far the fast mode's predictions are from the exact mode's, for
+each format of the KV cache."""
 
 import hashlib
 import math
@@ -14,7 +15,15 @@ from torch import Tensor
 
 from benchlib.corpus import paragraphs
 from benchlib.harness import Loaded, load
-from benchlib.options import add_model, count, make_parser, path_of, write_json
+from benchlib.options import (
+    add_kv_dtypes,
+    add_model,
+    count,
+    kv_dtypes_of,
+    make_parser,
+    path_of,
+    write_json,
+)
 from flm.bench.errors import BenchError
 from flm.config import ServeConfig
 from flm.models.files import open_model
@@ -80,12 +89,16 @@ def text_ids(path: Path, num_tokens: int) -> list[int]:
     return ids[:num_tokens]
 
 
-def measure(exact: Loaded, fast: Loaded, token_ids: Sequence[int], length: int) -> Difference:
-    """Both modes over the same windows, each window on its own."""
-    found = Difference([], [], [], [])
+def measure(
+    exact: Loaded, fast: Sequence[Loaded], token_ids: Sequence[int], length: int
+) -> list[Difference]:
+    """Each fast mode beside the exact one over the same windows, each window on its own."""
+    found = [Difference([], [], [], []) for _ in fast]
     for window in windows(token_ids, length):
-        logits = [model.read(window[:-1], 0, len(window) - 1).cpu() for model in (exact, fast)]
-        found += compare(logits[0], logits[1], window[1:])
+        wanted = exact.read(window[:-1], 0, len(window) - 1).cpu()
+        for place, model in enumerate(fast):
+            logits = model.read(window[:-1], 0, len(window) - 1).cpu()
+            found[place] += compare(wanted, logits, window[1:])
     return found
 
 
@@ -113,6 +126,7 @@ def main(arguments: Sequence[str]) -> None:
     add_model(parser)
     parser.add_argument("--tokens", type=count(2), default=4000, help="of the text (4000)")
     parser.add_argument("--window", type=count(2), default=1000, help="context of each part (1000)")
+    add_kv_dtypes(parser)
     asked = parser.parse_args(arguments)
     path = path_of(asked.model)
     ids = text_ids(path, asked.tokens)
@@ -120,15 +134,23 @@ def main(arguments: Sequence[str]) -> None:
     if asked.window > limit:
         raise BenchError(f"--window {asked.window} is above the model's context of {limit}.")
     threads = asked.threads
-    fast = load(path, ServeConfig(threads=threads), asked.window)
+    formats = kv_dtypes_of(asked, path)
+    configs = [ServeConfig(threads=threads, kv_dtype=name) for name in formats]
+    fast = [load(path, config, asked.window) for config in configs]
     exact = load(path, ServeConfig(threads=threads, dtype="float32"), asked.window)
     found = measure(exact, fast, ids, asked.window)
     digest = hashlib.sha256(str(ids).encode()).hexdigest()[:12]
-    table = Table(title=f"{path.name}: {fast.mode} against {exact.mode}")
-    table.add_column("")
-    table.add_column("", justify="right")
-    for name, value in summary(found).items():
-        table.add_row(name, f"{value:.5g}")
+    table = Table(title=f"{path.name}: {fast[0].mode} against {exact.mode}")
+    table.add_column("KV cache")
+    for name in formats:
+        table.add_column(name, justify="right")
+    summaries = [summary(one) for one in found]
+    for figure in summaries[0]:
+        table.add_row(figure, *(f"{values[figure]:.5g}" for values in summaries))
     table.caption = f"windows of {asked.window} tokens; text {digest}"
     Console().print(table)
-    write_json(asked.json, {"text": digest, **summary(found), "values": asdict(found)})
+    values: dict[str, object] = {
+        name: {**figures, "values": asdict(one)}
+        for name, figures, one in zip(formats, summaries, found, strict=True)
+    }
+    write_json(asked.json, {"text": digest, **values})

@@ -12,6 +12,7 @@ from benchlib.options import make_parser, write_json
 from flm.kernels.build import load_kernels
 from flm.sampling.batch import SamplingRow
 from flm.sampling.pipeline import Sampler
+from flm.sampling.window import Window
 from flm.types import SamplingParams
 
 VOCAB_SIZE = 150_000
@@ -20,6 +21,9 @@ SETTINGS: dict[str, SamplingParams] = {
     "greedy": SamplingParams(temperature=0.0),
     "defaults (top_k 40)": SamplingParams(),
     "top_k 100, penalties": SamplingParams(top_k=100, presence_penalty=1.0, frequency_penalty=0.5),
+    "penalties, all tokens": SamplingParams(
+        top_k=100, presence_penalty=1.0, frequency_penalty=0.5, repeat_last_n=-1
+    ),
     "top_k 1000": SamplingParams(top_k=1000, min_p=0.0, top_p=1.0),
     "no top_k, top_p 0.9": SamplingParams(top_k=VOCAB_SIZE, min_p=0.0),
     "no top_k, min_p 0.05": SamplingParams(top_k=VOCAB_SIZE, top_p=1.0, min_p=0.05),
@@ -31,7 +35,8 @@ SETTINGS: dict[str, SamplingParams] = {
 def rows_of(params: SamplingParams, num_rows: int, num_logprobs: int | None) -> list[SamplingRow]:
     """A batch of equal rows; greedy ones draw nothing."""
     uniform = None if params.is_greedy else 0.7
-    window = list(range(64))
+    # After a long reply: 372 different tokens among 2,000.
+    window = Window(params.repeat_last_n, (i * i % 743 for i in range(2000)))
     return [SamplingRow(params, window, uniform, num_logprobs=num_logprobs)] * num_rows
 
 

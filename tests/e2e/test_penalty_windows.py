@@ -36,15 +36,12 @@ class Watch:
     """Every row the engine had sampled, and every penalised row before and after."""
 
     rows: list[SamplingRow] = field(default_factory=list)
+    windows: list[list[int]] = field(default_factory=list)
     before: list[torch.Tensor] = field(default_factory=list)
     after: list[torch.Tensor] = field(default_factory=list)
 
-    @property
-    def windows(self) -> list[list[int]]:
-        return [list(row.window) for row in self.rows]
-
     def clear(self) -> None:
-        for seen in (self.rows, self.before, self.after):
+        for seen in (self.rows, self.windows, self.before, self.after):
             seen.clear()
 
 
@@ -63,6 +60,7 @@ def watching() -> Iterator[Watch]:
         sampler: pipeline.Sampler, logits: torch.Tensor, rows: Sequence[SamplingRow]
     ) -> list[Sampled]:
         seen.rows.extend(rows)
+        seen.windows.extend(list(row.window) for row in rows)  # they go on
         return sample(sampler, logits, rows)
 
     def watched_penalties(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:

@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from flm.kernels.build import SOURCE, load_kernels
 from flm.kernels.library import Kernels
 from flm.kernels.reference import linear, rounded
+from flm.kvcache.pool import KVPool
+from flm.models.files import open_model
+from flm.models.fused import PAGE_SIZE, Run
+from flm.models.registry import load_fused
 from tests.kernels.test_packed import SHAPES, random_q4, random_q8
+from tests.support.tiny import tiny_folder
 
 MAKERS = [random_q4, random_q8]
 IS_X86 = platform.machine() == "x86_64"
@@ -93,11 +99,30 @@ def built_for(folder: Path, *flags: str) -> Kernels:
     return Kernels(out)
 
 
-@pytest.mark.parametrize("flags", [("-march=x86-64-v3",), ("-march=x86-64",)] if IS_X86 else [()])
-def test_other_instruction_sets_agree(
-    kernels: Kernels, tmp_path: Path, flags: tuple[str, ...]
+@pytest.fixture(
+    scope="module", params=[("-march=x86-64-v3",), ("-march=x86-64",)] if IS_X86 else [()]
+)
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    return built_for(tmp_path_factory.mktemp("kernels"), *request.param)
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.int8])
+def test_networks_agree_on_other_instruction_sets(
+    kernels: Kernels, other: Kernels, tmp_path: Path, kv_dtype: torch.dtype
 ) -> None:
-    other = built_for(tmp_path, *flags)
+    files = open_model(tiny_folder(tmp_path / "tiny", "qwen3"))
+    logits = []
+    for one in (kernels, other):
+        model = load_fused(files, one)
+        pool = KVPool(model.layout, 20, PAGE_SIZE, kv_dtype, "cpu")
+        model.bind(pool.keys, pool.values)
+        ids, table = [(7 * i * i + 3) % 500 for i in range(551)], range(20)
+        chunk = model.forward([Run(ids[:550], 0, table)], range(550))
+        logits.append(torch.cat((chunk, model.forward([Run(ids[550:], 550, table)], [0]))))
+    assert (logits[0] - logits[1]).abs().mean() < 0.02 * logits[0].std()
+
+
+def test_other_instruction_sets_agree(kernels: Kernels, other: Kernels) -> None:
     for make in MAKERS:
         packed, _ = make(40, 224)
         x = rows(9, 224)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flm.kernels.build import load_kernels
 from flm.kernels.packed import Memory, quantised
-from flm.kernels.reference import rounded
+from flm.kernels.reference import kept_in_bytes, rounded
 from flm.kvcache.pool import KVPool
 from flm.models.config import ModelConfig
 from flm.models.files import open_model
@@ -35,7 +35,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 class Fused:
     """A fused model and scattered pages for several sequences."""
 
-    def __init__(self, path: Path, num_sequences: int = 1, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kv_dtype: torch.dtype = torch.bfloat16,
+        num_sequences: int = 1,
+        threads: int | None = None,
+    ) -> None:
         found = load_kernels()
         assert found.kernels is not None, found.problem
         before = torch.get_num_threads()
@@ -44,10 +50,11 @@ class Fused:
         torch.set_num_threads(before)
         pages = -(-len(IDS) // PAGE_SIZE)
         count = pages * num_sequences
-        pool = KVPool(self.model.layout, count, PAGE_SIZE, torch.bfloat16, CPU)
-        # What a former holder left in a page must not matter.
+        pool = KVPool(self.model.layout, count, PAGE_SIZE, kv_dtype, CPU)
+        # What a former holder left in a page must not matter. Bytes of -1 are scales that are not
+        # numbers.
         for pages_of_layer in (*pool.keys, *pool.values):
-            pages_of_layer.fill_(float("nan"))
+            pages_of_layer.fill_(-1 if kv_dtype == torch.int8 else float("nan"))
         self.model.bind(pool.keys, pool.values)
         order = torch.randperm(count, generator=torch.Generator().manual_seed(1)).tolist()
         self.tables = [order[i * pages : (i + 1) * pages] for i in range(num_sequences)]
@@ -66,7 +73,26 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return tiny_folder(tmp_path_factory.mktemp("fused") / "model", **SHAPES[request.param])
 
 
-def rounding_twin(path: Path) -> Llama:
+@pytest.fixture(params=[torch.bfloat16, torch.int8], ids=["bfloat16", "int8"])
+def kv_dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    found: torch.dtype = request.param
+    return found
+
+
+class Keeping:
+    """An attention whose keys and values go through a cache of 8 bits."""
+
+    def __init__(self, inner: LlamaAttention) -> None:
+        self.inner = inner
+
+    def __call__(self, x: Tensor, rotate: Any, attend: Any) -> Tensor:
+        def kept(values: Tensor) -> Tensor:
+            return torch.from_numpy(kept_in_bytes(values.contiguous().numpy()))
+
+        return self.inner(x, rotate, lambda q, k, v, layer: attend(q, kept(k), kept(v), layer))
+
+
+def rounding_twin(path: Path, *, keeps_bytes: bool = False) -> Llama:
     """The plain network with the fused one's weights, its products rounding as the kernels do."""
     files = open_model(path)
     model = load_model(files, dtype=torch.float32, device=CPU, exact=True)
@@ -88,8 +114,9 @@ def rounding_twin(path: Path) -> Llama:
 
     fine: list[Any] = [model.head]
     for layer in model.layers:
-        assert isinstance(layer.attention, LlamaAttention)
-        fine += [layer.attention.query, layer.attention.key, layer.attention.value]
+        attention = layer.attention
+        assert isinstance(attention, LlamaAttention)
+        fine += [attention.query, attention.key, attention.value]
     for linear in products():
         weight = torch.from_numpy(quantised(linear.weight.numpy(), Memory()).dequantised())
         object.__setattr__(linear, "weight", weight)
@@ -100,32 +127,44 @@ def rounding_twin(path: Path) -> Llama:
         model.embedding = torch.from_numpy(
             quantised(model.embedding.numpy(), Memory()).dequantised()
         )
+    for layer in model.layers:
+        if keeps_bytes:
+            assert isinstance(layer.attention, LlamaAttention)
+            object.__setattr__(layer, "attention", Keeping(layer.attention))
     return model
 
 
-def test_it_computes_what_the_plain_network_does(path: Path) -> None:
+def error_of(found: Tensor, wanted: Tensor) -> float:
+    """Of logits, beside their spread."""
+    return float((found - wanted).abs().mean() / wanted.std())
+
+
+def test_it_computes_what_the_plain_network_does(path: Path, kv_dtype: torch.dtype) -> None:
     ids = IDS[:600]
-    wanted = logits_of(rounding_twin(path), ids)
-    found = Fused(path).logits(ids)
+    keeps_bytes = kv_dtype == torch.int8
+    wanted = logits_of(rounding_twin(path, keeps_bytes=keeps_bytes), ids)
+    found = Fused(path, kv_dtype).logits(ids)
     # The cache in bfloat16, and roundings to 8 bits that fall the other way because of it.
-    error = (found - wanted).abs().mean() / wanted.std()
-    assert error < 0.02
+    assert error_of(found, wanted) < 0.02
     assert torch.corrcoef(torch.stack((found.flatten(), wanted.flatten())))[0, 1] > 0.9995
+    if keeps_bytes:
+        without = logits_of(rounding_twin(path), ids)
+        assert error_of(found, wanted) < error_of(found, without)
 
 
-def test_any_cut_of_a_prompt_gives_the_same_bits(path: Path) -> None:
-    fused = Fused(path)
+def test_any_cut_of_a_prompt_gives_the_same_bits(path: Path, kv_dtype: torch.dtype) -> None:
+    fused = Fused(path, kv_dtype)
     whole = fused.logits(IDS)
     assert whole.isfinite().all()
-    cuts = [1, 2, 31, 32, 33, 100, 511, 512, 513, 514, 900, *range(1020, 1030)]
-    assert torch.equal(Fused(path).logits(IDS, cuts), whole)
-    assert torch.equal(Fused(path, threads=1).logits(IDS, [700]), whole)
-    assert torch.equal(Fused(path, threads=3).logits(IDS, [300]), whole)
+    cuts = [1, 2, 31, 32, 33, 67, 102, 511, 512, 513, 514, 901, *range(1020, 1030)]
+    assert torch.equal(Fused(path, kv_dtype).logits(IDS, cuts), whole)
+    assert torch.equal(Fused(path, kv_dtype, threads=1).logits(IDS, [703]), whole)
+    assert torch.equal(Fused(path, kv_dtype, threads=3).logits(IDS, [301]), whole)
 
 
-def test_a_sequence_has_the_same_bits_in_any_company(path: Path) -> None:
+def test_a_sequence_has_the_same_bits_in_any_company(path: Path, kv_dtype: torch.dtype) -> None:
     lengths = [3, 40, 700, 1100, 31]
-    fused = Fused(path, num_sequences=len(lengths))
+    fused = Fused(path, kv_dtype, num_sequences=len(lengths))
     alone = []
     for place, length in enumerate(lengths):
         fused.model.forward([fused.run(IDS[place : place + length], 0, place)], [])

@@ -9,6 +9,7 @@ from torch import Tensor
 from flm.kernels.build import load_kernels
 from flm.sampling.batch import Sampled, SamplingRow
 from flm.sampling.pipeline import Sampler
+from flm.sampling.window import Window
 from flm.types import SamplingParams
 
 NUM_DRAWS = 400
@@ -27,7 +28,7 @@ def params(**fields: Any) -> SamplingParams:
 
 def row(of: SamplingParams = PLAIN, uniform: float | None = 0.5, **fields: Any) -> SamplingRow:
     window = fields.pop("window", ())
-    return SamplingRow(of, window, None if of.is_greedy else uniform, **fields)
+    return SamplingRow(of, Window(token_ids=window), None if of.is_greedy else uniform, **fields)
 
 
 def logits(*values: float) -> Tensor:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from flm.kernels.build import load_kernels
 from flm.sampling.grammar import allowed_tokens, apply_masks
 from tests.sampling.rows import bits, logits, row
 
@@ -24,6 +25,21 @@ def test_a_mask_need_not_end_where_the_vocabulary_does(size: int) -> None:
 
 def test_an_empty_mask_allows_nothing() -> None:
     assert not allowed_tokens(b"", torch.zeros(3)).any()
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 31, 200])
+@pytest.mark.parametrize("num_bytes", [0, 1, 2, 3, 25, 40])
+def test_the_kernels_rule_out_the_same(size: int, num_bytes: int) -> None:
+    kernels = load_kernels().kernels
+    assert kernels is not None
+    mask = bytes((37 * place + 11) % 256 for place in range(num_bytes))
+    values = torch.linspace(-3, 3, 2 * size).view(2, size)
+    values[1, size // 2] = torch.nan
+    rows = [row(mask=mask), row(mask=mask[::-1])]
+    found, wanted = values.clone(), values.clone()
+    apply_masks(found, rows, kernels)
+    apply_masks(wanted, rows)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 def test_what_is_not_allowed_is_ruled_out_and_the_rest_stays() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from flm.sampling import pipeline
 from flm.sampling.batch import NO_TOKEN, Sampled, SamplingRow
+from flm.sampling.window import Window
 from tests.sampling.rows import STEP, bits, distribution, logits, one, params, row, sample, token
 
 
@@ -153,7 +154,7 @@ def test_greedy_takes_the_best_and_of_equals_the_lowest_id(fields: dict[str, Any
 @pytest.mark.parametrize("fields", [{"temperature": 0.0}, {"top_k": 1}])
 def test_greedy_needs_no_number_and_heeds_none(fields: dict[str, Any]) -> None:
     for uniform in (None, 0.0, 0.999):
-        assert token(logits(0.0, 1.0), SamplingRow(params(**fields), (), uniform)) == 1
+        assert token(logits(0.0, 1.0), SamplingRow(params(**fields), Window(), uniform)) == 1
 
 
 def test_greedy_acts_on_what_bias_penalties_mask_and_bans_leave() -> None:
@@ -170,7 +171,7 @@ def test_greedy_acts_on_what_bias_penalties_mask_and_bans_leave() -> None:
 def test_drawing_without_a_number_is_refused() -> None:
     for top_k in (2, 10**6):
         with pytest.raises(ValueError, match="number to draw with"):
-            sample(logits(0.0, 1.0), [SamplingRow(params(top_k=top_k), (), None)])
+            sample(logits(0.0, 1.0), [SamplingRow(params(top_k=top_k), Window(), None)])
 
 
 # --- rows that allow nothing -------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from flm.sampling import pipeline
 from flm.sampling.batch import NO_TOKEN, SamplingRow
+from flm.sampling.window import Window
 from flm.types import LOWEST_LOGPROB, SamplingParams
 from tests.sampling.rows import bits, params, sample
 from tests.support.reference_sampler import LIMIT, Reference, logprobs, reference, shaped
@@ -58,7 +59,7 @@ class Case:
 
     def expected(self) -> Reference:
         row = self.row
-        after = shaped(self.logits, row.params, row.window, row.logit_bias, self.allowed)
+        after = shaped(self.logits, row.params, list(row.window), row.logit_bias, self.allowed)
         return reference(after, row.params, 0.0 if row.uniform is None else row.uniform)
 
 
@@ -72,7 +73,7 @@ def cases(draw: st.DrawFn, size: int | None = None) -> Case:
     banned = draw(st.one_of(st.just([]), st.lists(ids, max_size=3)))
     row = SamplingRow(
         params=of,
-        window=draw(st.lists(ids, max_size=12)),
+        window=Window(token_ids=draw(st.lists(ids, max_size=12))),
         uniform=None if of.is_greedy else draw(st.floats(0, 1, exclude_max=True)),
         mask=None if mask is None else bits(mask),
         banned_ids=tuple(banned),
@@ -86,8 +87,8 @@ def cases(draw: st.DrawFn, size: int | None = None) -> Case:
 
 @pytest.mark.parametrize("max_bounded_k", [10**9, 0])
 @given(case=cases())
-@example(case=Case([0.0, -0.0, 0.0], SamplingRow(params(top_p=0.4), (), 0.9), [True] * 3))
-@example(case=Case([1.0, -0.0, 0.0], SamplingRow(params(top_k=2), (), 0.9), [True] * 3))
+@example(case=Case([0.0, -0.0, 0.0], SamplingRow(params(top_p=0.4), Window(), 0.9), [True] * 3))
+@example(case=Case([1.0, -0.0, 0.0], SamplingRow(params(top_k=2), Window(), 0.9), [True] * 3))
 def test_every_row_is_what_the_reference_says(max_bounded_k: int, case: Case) -> None:
     expected = case.expected()
     assume(all(margin > 1e-9 for margin in expected.margins))
@@ -150,7 +151,7 @@ def test_the_example_of_the_documentation() -> None:
         final.probabilities[::-1], abs=6e-5
     )
     for uniform, expected in ((0.7, 1), (0.8, 0)):
-        row = SamplingRow(of, [0, 0], uniform, num_logprobs=0)
+        row = SamplingRow(of, Window(token_ids=[0, 0]), uniform, num_logprobs=0)
         found = sample(torch.tensor([raw]), [row])[0]
         assert found.token_id == expected
         assert f"draw of {uniform} gives token {expected}" in page

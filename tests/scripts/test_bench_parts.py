@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchlib import cli, profile, quality, sampler, sweep
+from benchlib import cli, options, profile, quality, sampler, sweep
 from benchlib.harness import load
 from benchlib.plan import Plan
 
@@ -59,11 +59,34 @@ def test_the_fast_mode_of_a_model_is_near_its_exact_mode(model: Path) -> None:
     exact = load(model, ServeConfig(threads=1, dtype="float32"), 64)
     assert (fast.mode, exact.mode) == ("int8, fast", "float32, exact")
     ids = [(7 * i * i + 3) % 500 for i in range(200)]
-    found = quality.measure(exact, fast, ids, 64)
-    figures = quality.summary(found)
-    assert figures["tokens"] == 200 - 4
-    assert 0 < figures["mean divergence, nats"] < 0.05
-    assert figures["top-1 agreement, %"] > 80
+    small = load(model, ServeConfig(threads=1, kv_dtype="int8"), 64)
+    figures = [quality.summary(one) for one in quality.measure(exact, [fast, small], ids, 64)]
+    for one in figures:
+        assert one["tokens"] == 200 - 4
+        assert 0 < one["mean divergence, nats"] < 0.05
+        assert one["top-1 agreement, %"] > 80
+    assert figures[0] != figures[1]
+
+
+def test_formats_of_the_cache_are_those_that_serve_or_those_asked_for(model: Path) -> None:
+    parser = options.make_parser("", "")
+    options.add_kv_dtypes(parser)
+    assert options.kv_dtypes_of(parser.parse_args([]), model) == ["bfloat16", "int8"]
+    asked = parser.parse_args(["--kv-dtype", "int8"])
+    assert options.kv_dtypes_of(asked, model) == ["int8"]
+
+
+def test_formats_of_the_cache_take_turns(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.json"
+    arguments = ["cache", "--model", str(model), "--context", "50", "--context", "90"]
+    assert cli.main([*arguments, "--steps", "3", "--json", str(path)]) == 0
+    assert "bytes a token" in capsys.readouterr().out
+    found = json.loads(path.read_text())
+    assert list(found) == ["bfloat16", "int8"]
+    assert found["bfloat16"]["bytes a token"] > found["int8"]["bytes a token"] > 0
+    assert all(len(one["decode step, s"]["90"]) == 3 for one in found.values())
 
 
 def test_more_text_than_there_is_is_an_error(model: Path) -> None:

@@ -29,6 +29,7 @@ def shape(smollm2_gguf: Path) -> ModelConfig:
     [
         ({}, "bfloat16", "bfloat16", False, True),
         ({"kv_dtype": "bfloat16"}, "bfloat16", "bfloat16", False, True),
+        ({"kv_dtype": "int8"}, "bfloat16", "int8", False, True),
         ({"kernels": "torch"}, "float32", "float32", False, False),
         ({"kernels": "torch", "kv_dtype": "float16"}, "float32", "float16", False, False),
         ({"dtype": "float32"}, "float32", "float32", True, False),
@@ -74,6 +75,16 @@ def test_the_native_kernels_keep_no_other_format(
     assert caught.value.param == "kv_dtype"
 
 
+@pytest.mark.parametrize(
+    "options", [{"kernels": "torch"}, {"dtype": "float32"}, {"dtype": "bfloat16"}]
+)
+def test_plain_torch_keeps_no_bytes(shape: ModelConfig, options: dict[str, Any]) -> None:
+    config = ServeConfig(device="cpu", kv_dtype="int8", **options)
+    with pytest.raises(ConfigError, match=r"--kv-dtype int8: .*--kv-dtype bfloat16") as caught:
+        choose_numerics(config, shape)
+    assert caught.value.param == "kv_dtype"
+
+
 def test_half_the_bytes_hold_twice_the_tokens(
     shape: ModelConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +97,24 @@ def test_half_the_bytes_hold_twice_the_tokens(
         numerics = choose_numerics(config, shape)
         blocks.append(num_pool_blocks(layout, numerics, asked_tokens=None, context_len=2**20))
     assert blocks[1] // 2 == blocks[0] > 0
+    config = ServeConfig(device="cpu", kv_dtype="int8")
+    numerics = choose_numerics(config, shape)
+    bytes_ = num_pool_blocks(layout, numerics, asked_tokens=None, context_len=2**20)
+    assert bytes_ == pytest.approx(blocks[1] * 128 / 66, abs=1)
+
+
+def test_a_cache_of_bytes_serves_and_is_told(tmp_path: Path) -> None:
+    """Alone, in a crowd, from the cache."""
+    model = str(tiny_folder(tmp_path / "tiny"))
+    config = ServeConfig(model=model, threads=1, kernels="native", kv_dtype="int8")
+    body = {"prompt": [list(range(5, 90)), list(range(9, 70))], "max_tokens": 40, "temperature": 0}
+    with running_app(config, tmp_path / "store") as app, app.client() as client:
+        listed = client.get("/v1/models").json()["data"][0]
+        assert (listed["dtype"], listed["kv_dtype"]) == ("int8", "int8")
+        replies = [client.post(COMPLETIONS, json={**body, "n": n}).json() for n in (1, 2)]
+    texts = [[choice["text"] for choice in reply["choices"]] for reply in replies]
+    assert texts[1] == [texts[0][0]] * 2 + [texts[0][1]] * 2
+    assert replies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 64 + 32
 
 
 @pytest.mark.parametrize("kv_dtype", ["bfloat16", "float16"])

@@ -1,29 +1,18 @@
-// Attention over paged keys and values in bfloat16.
+// Attention over paged keys and values; what is said here of pages in bfloat16 goes on for bytes in
+// attention_bytes.h.
 //
-// A page holds 32 positions of one layer. Keys are [kv_head, head_dim / 2, 32, 2]: a 32-bit lane is
-// a position, with two neighbouring dimensions in it. Values are [kv_head, 16, head_dim, 2]: a lane
-// is a dimension, with two neighbouring positions in it. A query looks at its sequence in parts of
-// 512 positions; each part gives a maximum, a sum and a weighted sum of values, and parts are merged
-// in order. The parts lie at fixed positions, so a query's result is the same whether it is
-// computed alone or beside others, in one go or part by part.
+// A query looks at its sequence in parts of 512 positions; each part gives a maximum, a sum and a
+// weighted sum of values, and parts are merged in order. The parts lie at fixed positions, so a
+// query's result is the same whether it is computed alone or beside others, in one go or part by
+// part.
 #pragma once
 
-#include "vec.h"
+#include "pages.h"
 
-constexpr int PAGE = 32;
 constexpr int PART_PAGES = 16;
 constexpr int PART = PAGE * PART_PAGES;
 constexpr int MAX_QUERIES = 12;
-
-struct Pages {
-  brain_t* keys;
-  brain_t* values;
-  int num_kv_heads, head_dim;
-
-  size_t at(int page, int kv_head) const {
-    return ((size_t)page * num_kv_heads + kv_head) * head_dim * PAGE;
-  }
-};
+constexpr int MAX_HEAD_DIM = 512;
 
 // Statistics of a query over some positions: o is not divided by the sum yet.
 struct Partial {
@@ -97,9 +86,9 @@ static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int
   for (int n = 0; n < N; n++)
     for (int v = 0; v < V; v++) sums[n][v] = splat(0.0f);
   for (int j = 0; j < num_keys; j += PAGE) {
-    const brain_t* values = pages.values + pages.at(table[j / PAGE], kv_head) + d * 2;
+    const brain_t* values = (const brain_t*)pages.values_of(table[j / PAGE], kv_head) + d * 2;
     const int later = j + PAGE < num_keys ? j / PAGE + 1 : j / PAGE;
-    const brain_t* next = pages.values + pages.at(table[later], kv_head) + d * 2;
+    const brain_t* next = (const brain_t*)pages.values_of(table[later], kv_head) + d * 2;
     const int pairs = ((num_keys - j < PAGE ? num_keys - j : PAGE) + 1) / 2;
     for (int i = 0; i < pairs; i++) {
       vi value[V];
@@ -126,22 +115,33 @@ static FLM_INLINE void mix_all(const Weights* weights, const Pages& pages, const
     mix<N, 1>(weights, pages, table, kv_head, d, num_keys, out);
 }
 
-// N queries, already divided by sqrt(head_dim), as pairs of dimensions [N, head_dim / 2], over one
-// part: `table` begins at its first page, query n sees limits[n] of its positions.
+// What is read after the keys of the page at position j: the next ones, or the first values.
+static FLM_INLINE const uint8_t* next_page(const Pages& pages, const int32_t* table, int kv_head,
+                                           int j, int num_keys) {
+  return j + PAGE < num_keys ? pages.keys_of(table[j / PAGE + 1], kv_head)
+                             : pages.values_of(table[0], kv_head);
+}
+
+// Queries, already divided by sqrt(head_dim), as pairs of dimensions.
+struct BrainQueries {
+  int32_t pairs[MAX_QUERIES * MAX_HEAD_DIM / 2] __attribute__((aligned(64)));
+
+  void set(int n, const float* q, int dim) { to_pairs(q, dim, pairs + n * dim / 2); }
+};
+
+// N queries over one part: `table` begins at its first page, query n sees limits[n] of its
+// positions.
 template <int N>
-static void attend_part(const int32_t* q, const Pages& pages, const int32_t* table, int kv_head,
-                        const int* limits, Partial* out) {
+static void attend_part(const BrainQueries& q, const Pages& pages, const int32_t* table,
+                        int kv_head, const int* limits, Partial* out) {
   Scores scores[N];
   int num_keys = 0;
   for (int n = 0; n < N; n++) num_keys = limits[n] > num_keys ? limits[n] : num_keys;
   int rounded = (num_keys + PAGE - 1) / PAGE * PAGE;
   for (int j = 0; j < num_keys; j += PAGE) {
-    const brain_t* keys = pages.keys + pages.at(table[j / PAGE], kv_head);
-    // After the last page of keys come the values of the first.
-    const brain_t* next = j + PAGE < num_keys
-                             ? pages.keys + pages.at(table[j / PAGE + 1], kv_head)
-                             : pages.values + pages.at(table[0], kv_head);
-    score<N>(q, keys, next, pages.head_dim / 2, j, scores);
+    const brain_t* keys = (const brain_t*)pages.keys_of(table[j / PAGE], kv_head);
+    score<N>(q.pairs, keys, (const brain_t*)next_page(pages, table, kv_head, j, num_keys),
+             pages.head_dim / 2, j, scores);
   }
   Weights weights[N];
   for (int n = 0; n < N; n++) {
@@ -155,14 +155,4 @@ static void attend_part(const int32_t* q, const Pages& pages, const int32_t* tab
     case 2: return mix_all<2>(weights + n, pages, table, kv_head, num_keys, out + n);
     case 1: return mix_all<1>(weights + n, pages, table, kv_head, num_keys, out + n);
   }
-}
-
-typedef void (*AttendPart)(const int32_t*, const Pages&, const int32_t*, int, const int*, Partial*);
-
-static inline AttendPart attend_part_for(int num_queries) {
-  static const AttendPart table[MAX_QUERIES] = {
-      attend_part<1>, attend_part<2>, attend_part<3>, attend_part<4>,  attend_part<5>,
-      attend_part<6>, attend_part<7>, attend_part<8>, attend_part<9>,  attend_part<10>,
-      attend_part<11>, attend_part<12>};
-  return table[num_queries - 1];
 }

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "attention.h"
+#include "attention_bytes.h"
 #include "matrix.h"
 #include "product.h"
 #include "profile.h"
@@ -21,12 +21,13 @@ struct Layer {
   Matrix query, key, value, output, gate, up, down;
   const float *attention_norm, *mlp_norm;  // [hidden]
   const float *query_norm, *key_norm;      // [head_dim], or null
-  brain_t *keys, *values;                  // pages, see attention.h
+  uint8_t *keys, *values;                  // pages, see pages.h
 };
 
 struct Model {
   int32_t num_layers, hidden, inner, num_heads, num_kv_heads, head_dim, vocab, num_threads;
-  float eps, reserved;
+  float eps;
+  KvFormat kv_format;
   Matrix embedding, head;
   const float* norm;
   const Layer* layers;
@@ -56,8 +57,6 @@ struct Run {
   int first, count, start;
   const int32_t* table;
 };
-
-constexpr int MAX_HEAD_DIM = 512;
 
 class Forward {
  public:
@@ -119,6 +118,11 @@ class Forward {
     bool writes;  // the row's own key and value are still to be written
   };
 
+  struct Group {  // rows of a run whose keys and values are written together
+    const Run* run;
+    int row, count;
+  };
+
   static Rows rows_of(char*& at, size_t rows, int size) {
     int blocks = (size + BLOCK - 1) / BLOCK;
     return {carve<int8_t>(at, rows * blocks * BLOCK), carve<float>(at, rows * blocks * 2),
@@ -135,13 +139,22 @@ class Forward {
                               p == parts - 1});
         continue;
       }
-      has_chunks_ = true;
+      cut_into_groups(run);
       for (int row = 0; row < run.count; row += tile_rows_) {
         int count = run.count - row < tile_rows_ ? run.count - row : tile_rows_;
         int parts = (run.start + row + count - 1) / PART + 1;
         for (int h = 0; h < m_.num_kv_heads; h++)
           items_.push_back({&run, run.first + row, count, h, 0, parts, -1, false});
       }
+    }
+  }
+
+  // Positions that share lanes are written by one member.
+  void cut_into_groups(const Run& run) {
+    for (int row = 0; row < run.count;) {
+      int count = std::min(GROUP - (run.start + row) % GROUP, run.count - row);
+      groups_.push_back({&run, run.first + row, count});
+      row += count;
     }
   }
 
@@ -214,6 +227,7 @@ class Forward {
     Share share(total, me, team.size());
     for (int i = 0, base = 0; i < 3; base += parts[i]->num_panels(), i++) {
       int count = parts[i]->num_panels();
+      FLM_TIMED(PRODUCTS);
       int first = share.first - base < 0 ? 0 : share.first - base;
       int last = share.last - base > count ? count : share.last - base;
       fine_product(*parts[i], in, b_.num_rows, first, last,
@@ -229,106 +243,103 @@ class Forward {
 
   void attend_all(const Layer& layer, int me, Team& team) {
     FLM_TIMED(ATTENTION);
-    Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim};
-    if (has_chunks_) write_chunks(layer, pages, me, team);
-    for (size_t i = me; i < items_.size(); i += team.size()) attend(layer, pages, items_[i]);
+    const Pages pages{layer.keys, layer.values, m_.num_kv_heads, m_.head_dim, m_.kv_format};
+    if (!groups_.empty()) {  // all before anyone looks at them
+      each(groups_.size(), me, team, [&](int i) {
+        for (int h = 0; h < m_.num_kv_heads; h++) write(layer, pages, groups_[i], h);
+      });
+    }
+    for (size_t i = me; i < items_.size(); i += team.size())
+      if (m_.kv_format == BRAIN)
+        attend<BrainQueries>(layer, pages, items_[i]);
+      else
+        attend<ByteQueries>(layer, pages, items_[i]);
     team.barrier();
     if (num_partials_ > 0) merge_partials(me, team);
-  }
-
-  // The keys and values of chunks, all before anyone looks at them.
-  void write_chunks(const Layer& layer, const Pages& pages, int me, Team& team) {
-    Share share(b_.num_rows, me, team.size());
-    for (const Run& run : runs_) {
-      if (run.count == 1) continue;
-      int last = std::min(share.last, run.first + run.count);
-      for (int row = std::max(share.first, run.first); row < last; row++)
-        for (int h = 0; h < m_.num_kv_heads; h++) write(layer, pages, run, row, h);
-    }
-    team.barrier();
   }
 
   void rotate(float* head, int row) const {
     const int half = m_.head_dim / 2;
     const float *c = b_.cosines + (size_t)row * half, *s = b_.sines + (size_t)row * half;
-    for (int i = 0; i < half; i++) {
+    int i = 0;
+    for (; i + LANES <= half; i += LANES) {
+      vf a = load(head + i), b = load(head + i + half), cosine = load(c + i), sine = load(s + i);
+      store(head + i, a * cosine - b * sine);
+      store(head + i + half, b * cosine + a * sine);
+    }
+    for (; i < half; i++) {
       float a = head[i], b = head[i + half];
       head[i] = a * c[i] - b * s[i];
       head[i + half] = b * c[i] + a * s[i];
     }
   }
 
-  // Rotates the row's key of one head and writes key and value to their page.
-  void write(const Layer& layer, const Pages& pages, const Run& run, int row, int h) {
-    const int dim = m_.head_dim, position = run.start + row - run.first;
-    const int page = run.table[position / PAGE], slot = position % PAGE;
-    float* k = qkv_ + (size_t)row * qkv_size_ + query_size_ + h * dim;
-    const float* v = k + kv_size_;
-    if (layer.key_norm != nullptr) norm(k, layer.key_norm, dim, k);
-    rotate(k, row);
-    brain_t* keys = pages.keys + pages.at(page, h) + slot * 2;
-    brain_t* values = pages.values + pages.at(page, h) + (size_t)(slot / 2) * dim * 2 + slot % 2;
-    // What a former holder left at the next position must not reach a sum, not even times zero.
-    const bool is_last = row + 1 == run.first + run.count;
-    for (int d = 0; d < dim; d += LANES) {
-      vi key = to_brain(load(k + d)), value = to_brain(load(v + d));
-      for (int i = 0; i < LANES; i++) {
-        keys[(size_t)((d + i) / 2) * PAGE * 2 + (d + i) % 2] = (brain_t)key[i];
-        values[(d + i) * 2] = (brain_t)value[i];
-        if (is_last && slot % 2 == 0) values[(d + i) * 2 + 1] = 0;
-      }
+  // Rotates the keys of one head and writes keys and values to their page.
+  void write(const Layer& layer, const Pages& pages, const Group& group, int h) {
+    const int dim = m_.head_dim, position = group.run->start + group.row - group.run->first;
+    float* keys = qkv_ + (size_t)group.row * qkv_size_ + query_size_ + h * dim;
+    for (int i = 0; i < group.count; i++) {
+      float* key = keys + (size_t)i * qkv_size_;
+      if (layer.key_norm != nullptr) norm(key, layer.key_norm, dim, key);
+      rotate(key, group.row + i);
     }
+    write_group(pages, group.run->table[position / PAGE], h, position % PAGE, group.count, keys,
+                keys + kv_size_, qkv_size_);
   }
 
-  // A head's query, rotated and divided by sqrt(head_dim), as pairs of dimensions.
-  void query(const Layer& layer, int row, int head, int32_t* pairs) const {
+  // A head's query, rotated and divided by sqrt(head_dim).
+  void query(const Layer& layer, int row, int head, float* q) const {
     const int dim = m_.head_dim;
-    float q[MAX_HEAD_DIM] __attribute__((aligned(64)));
     const float scale = 1.0f / std::sqrt((float)dim);
     std::memcpy(q, qkv_ + (size_t)row * qkv_size_ + head * dim, dim * sizeof(float));
     if (layer.query_norm != nullptr) norm(q, layer.query_norm, dim, q);
     rotate(q, row);
     for (int d = 0; d < dim; d += LANES) store(q + d, load(q + d) * scale);
-    to_pairs(q, dim, pairs);
   }
 
+  template <typename Queries>
   void attend(const Layer& layer, const Pages& pages, const Item& item) {
-    const int dim = m_.head_dim;
-    if (item.writes) write(layer, pages, *item.run, item.row, item.kv_head);
-    for (int g = 0; g < group_; g += MAX_QUERIES) {  // more than 12 heads share few models' keys
-      const int heads = group_ - g < MAX_QUERIES ? group_ - g : MAX_QUERIES;
-      const int count = item.count * heads;
-      int32_t q[MAX_QUERIES * MAX_HEAD_DIM / 2] __attribute__((aligned(64)));
-      float o[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
-      float o_part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
-      Partial whole[MAX_QUERIES], part[MAX_QUERIES];
-      int positions[MAX_QUERIES];
+    if (item.writes) write(layer, pages, {item.run, item.row, 1}, item.kv_head);
+    // More than 12 heads share few models' keys.
+    for (int g = 0; g < group_; g += MAX_QUERIES)
+      attend<Queries>(layer, pages, item, g, std::min(group_ - g, MAX_QUERIES));
+  }
+
+  // The heads `first` to first + heads - 1 of those that share the item's keys.
+  template <typename Queries>
+  void attend(const Layer& layer, const Pages& pages, const Item& item, int first, int heads) {
+    const int dim = m_.head_dim, count = item.count * heads;
+    Queries q;
+    float o[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+    float o_part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
+    Partial whole[MAX_QUERIES], part[MAX_QUERIES];
+    int positions[MAX_QUERIES];
+    for (int n = 0; n < count; n++) {
+      const int row = item.row + n / heads, head = item.kv_head * group_ + first + n % heads;
+      query(layer, row, head, o);
+      q.set(n, o, dim);
+      positions[n] = item.run->start + row - item.run->first;
+      whole[n].o = o + n * dim;
+      part[n].o = o_part + n * dim;
+    }
+    for (int p = item.part; p < item.part + item.num_parts; p++) {
+      int limits[MAX_QUERIES];
       for (int n = 0; n < count; n++) {
-        const int row = item.row + n / heads, head = item.kv_head * group_ + g + n % heads;
-        query(layer, row, head, q + n * dim / 2);
-        positions[n] = item.run->start + row - item.run->first;
-        whole[n].o = o + n * dim;
-        part[n].o = o_part + n * dim;
+        int seen = positions[n] + 1 - p * PART;
+        limits[n] = seen < 0 ? 0 : seen > PART ? PART : seen;
       }
-      for (int p = item.part; p < item.part + item.num_parts; p++) {
-        int limits[MAX_QUERIES];
-        for (int n = 0; n < count; n++) {
-          int seen = positions[n] + 1 - p * PART;
-          limits[n] = seen < 0 ? 0 : seen > PART ? PART : seen;
-        }
-        const bool is_first = p == item.part;
-        attend_part_for(count)(q, pages, item.run->table + p * PART_PAGES, item.kv_head, limits,
-                               is_first ? whole : part);
-        for (int n = 0; n < count && !is_first; n++)
-          if (limits[n] > 0) merge(whole[n], part[n], dim);
-      }
-      for (int n = 0; n < count; n++) {
-        const int row = item.row + n / heads, head = item.kv_head * group_ + g + n % heads;
-        if (item.partial < 0)
-          finish(whole[n], row, head);
-        else
-          keep(whole[n], item.partial * group_ + g + n);
-      }
+      const bool is_first = p == item.part;
+      attend_part_for<Queries>(count)(q, pages, item.run->table + p * PART_PAGES, item.kv_head,
+                                      limits, is_first ? whole : part);
+      for (int n = 0; n < count && !is_first; n++)
+        if (limits[n] > 0) merge(whole[n], part[n], dim);
+    }
+    for (int n = 0; n < count; n++) {
+      const int row = item.row + n / heads, head = item.kv_head * group_ + first + n % heads;
+      if (item.partial < 0)
+        finish(whole[n], row, head);
+      else
+        keep(whole[n], item.partial * group_ + first + n);
     }
   }
 
@@ -409,9 +420,9 @@ class Forward {
   const Model& m_;
   const Batch& b_;
   int group_, query_size_, kv_size_, qkv_size_, tile_rows_, copies_, num_partials_ = 0;
-  bool has_chunks_ = false;
   std::vector<Run> runs_;
   std::vector<Item> items_;
+  std::vector<Group> groups_;
   float *x_, *qkv_, *wide_, *partial_o_;
   Rows attention_in_, hidden_in_, query_in_, inner_in_, logits_in_;
   Partial* partials_;
@@ -491,6 +502,10 @@ int flm_best(const float* values, int num_rows, int count, int wanted, float* be
 void flm_are_numbers(const float* values, int num_rows, int count, uint8_t* numbers) {
   for (int row = 0; row < num_rows; row++)
     numbers[row] = !has_no_number(values + (size_t)row * count, count);
+}
+
+void flm_rule_out(float* values, int count, const uint8_t* mask, int mask_bytes) {
+  rule_out(values, count, mask, mask_bytes);
 }
 
 void flm_read_row(const Matrix* matrix, int row, float* out) { read_row(*matrix, row, out); }

@@ -314,21 +314,36 @@ static inline void multiply(const Matrix& m, const Rows& rows, int num_rows, int
   }
 }
 
+// The 32 inputs of a row's block as floats: what stands at `from` for the row's lane, four bytes in
+// each vector of the block.
+static FLM_INLINE void read_block(Format format, const uint8_t* from, float scale, float minimum,
+                                  float* out) {
+  uint8_t bytes[BLOCK];
+  for (int v = 0; v < (format == Q4 ? 4 : 8); v++) std::memcpy(bytes + v * 4, from + v * 64, 4);
+  vi first = load_bytes(bytes), second;
+  if (format == Q4) {
+    second = first >> 4;
+    first &= 15;
+  } else {
+    second = load_bytes(bytes + LANES) << 24 >> 24;
+    first = first << 24 >> 24;
+  }
+  store(out, to_float(first) * scale + minimum);
+  store(out + LANES, to_float(second) * scale + minimum);
+}
+
 // One row of the matrix as floats, num_in of them: what an embedding looks up.
 static inline void read_row(const Matrix& m, int row, float* out) {
   const int num_blocks = m.num_blocks(), lane = row % LANES;
   const uint8_t* quants = m.panels + (row / LANES) * m.panel_bytes();
-  const half_t* scales = (const half_t*)(quants + num_blocks * m.quant_bytes());
+  const half_t* scales = (const half_t*)(quants + num_blocks * m.quant_bytes()) + lane;
   const half_t* minima = scales + (size_t)num_blocks * LANES;
-  for (int k = 0; k < m.num_in; k++) {
-    int b = k / BLOCK, i = k % BLOCK;
-    float scale = half_to_float_bits(scales[b * LANES + lane]);
-    if (m.format == Q4) {
-      uint8_t both = quants[b * 256 + (i % 16) / 4 * 64 + lane * 4 + i % 4];
-      int q = i < 16 ? both & 15 : both >> 4;
-      out[k] = (float)q * scale + half_to_float_bits(minima[b * LANES + lane]);
-    } else {
-      out[k] = (float)(int8_t)quants[b * 512 + i / 4 * 64 + lane * 4 + i % 4] * scale;
-    }
+  for (int b = 0; b < num_blocks; b++) {
+    float block[BLOCK];
+    const float minimum = m.format == Q4 ? half_to_float_bits(minima[b * LANES]) : 0.0f;
+    read_block(m.format, quants + b * m.quant_bytes() + lane * 4,
+               half_to_float_bits(scales[b * LANES]), minimum, block);
+    const int left = m.num_in - b * BLOCK;
+    std::memcpy(out + b * BLOCK, block, (left < BLOCK ? left : BLOCK) * sizeof(float));
   }
 }

@@ -81,3 +81,21 @@ class Best {
   float worst_ = 0.0f;
   std::vector<Choice> kept_;
 };
+
+// Minus infinity where the bit of a value is 0; bits behind the end of `mask` are.
+static inline void rule_out(float* values, int count, const uint8_t* mask, int mask_bytes) {
+  const vf out = splat(-INFINITY);
+  vi bit_of;
+  for (int i = 0; i < LANES; i++) bit_of[i] = 1 << i;
+  for (int at = 0; at < count; at += LANES) {
+    const int byte = at / 8;
+    int32_t bits = byte < mask_bytes ? mask[byte] : 0;
+    if (byte + 1 < mask_bytes) bits |= mask[byte + 1] << 8;
+    if (at + LANES <= count) {
+      store(values + at, ((vi{} + bits) & bit_of) != 0 ? load(values + at) : out);
+      continue;
+    }
+    for (int i = 0; at + i < count; i++)
+      if (!(bits >> i & 1)) values[at + i] = -INFINITY;
+  }
+}

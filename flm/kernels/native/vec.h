@@ -178,13 +178,33 @@ static FLM_INLINE vf add_pairs(vf sums, vi lanes, int32_t pair) {
 #endif
 }
 
-// Neighbours as pairs; size is a multiple of 16.
+typedef brain_t vbr __attribute__((vector_size(32)));
+
+// 16 numbers, rounded, next to each other.
+static FLM_INLINE void store_brain(void* p, vf v) {
+  vbr packed = __builtin_convertvector(to_brain(v), vbr);
+  std::memcpy(p, &packed, sizeof packed);
+}
+
+static FLM_INLINE vf load_brain(const void* p) {
+  vbr packed;
+  std::memcpy(&packed, p, sizeof packed);
+  return (vf)(__builtin_convertvector(packed, vi) << 16);
+}
+
+// Neighbours as pairs, the first in the lower half; size is a multiple of 16.
 static FLM_INLINE void to_pairs(const float* x, int size, int32_t* pairs) {
-  for (int i = 0; i < size; i += LANES) {
-    vi rounded = to_brain(load(x + i));
-    for (int lane = 0; lane < LANES; lane += 2)
-      pairs[(i + lane) / 2] = rounded[lane] | (rounded[lane + 1] << 16);
-  }
+  for (int i = 0; i < size; i += LANES) store_brain(pairs + i / 2, load(x + i));
+}
+
+// --- bytes ------------------------------------------------------------------------------------
+
+typedef uint8_t vub __attribute__((vector_size(LANES)));
+
+static FLM_INLINE vi load_bytes(const uint8_t* p) {
+  vub bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(bytes, vi);
 }
 
 // --- functions ------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ def model_dict(info: "ModelInfo") -> dict[str, Any]:
         "quantization": info.quantization,
         "loaded": info.loaded,
         "dtype": info.dtype,
+        "kv_dtype": info.kv_dtype,
         "device": info.device,
         "exact": info.exact,
         "vocab_size": info.vocab_size,
