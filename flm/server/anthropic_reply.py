@@ -204,7 +204,7 @@ class MessageStream:
                 return self._blocks.add(event)
             case ChoiceDone():
                 self._end = event
-                return self._blocks.end(is_cut=event.finish_reason == "length")
+                return self._blocks.end(is_cut=event.finish_reason in ("length", "cancel"))
             case RequestDone():
                 return [self._last(event.usage), {"type": "message_stop"}]
             case ReadProgress() | PromptEcho():
@@ -249,7 +249,10 @@ class MessageStream:
         )
         return {"type": "message_delta", "delta": delta, "usage": counts}
 
-    def _stop_reason(self, end: ChoiceDone) -> str:
+    def _stop_reason(self, end: ChoiceDone) -> str | None:
+        if end.finish_reason == "cancel":
+            # None of Anthropic's reasons is true of it, and at a pause clients ask for the rest.
+            return None
         if end.finish_reason == "tool_calls":
             return "tool_use"
         if end.finish_reason == "length":
