@@ -48,11 +48,11 @@ def ollama_envelope(error: FlmError, request_id: str) -> dict[str, Any]:  # noqa
 
 _BY_PREFIX: tuple[tuple[str, Envelope], ...] = (
     ("/v1/messages", anthropic_envelope),
-    ("/api/", ollama_envelope),
+    ("/api", ollama_envelope),
 )
 
 
 def envelope_of(path: str) -> Envelope:
     """The form in which the clients of ``path`` read errors."""
-    found = (form for prefix, form in _BY_PREFIX if path.startswith(prefix))
+    found = (form for prefix, form in _BY_PREFIX if f"{path}/".startswith(f"{prefix}/"))
     return next(found, openai_envelope)

@@ -35,6 +35,24 @@ async def test_unknown_paths(client: httpx.AsyncClient, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("/v1/messages/nope", {"type", "error", "request_id"}),
+        ("/v1/messages/", {"type", "error", "request_id"}),
+        ("/v1/messagesnope", {"error"}),
+        ("/v1/responses/nope", {"error"}),
+        ("/api", {"error", "type", "param", "code"}),
+        ("/api/", {"error", "type", "param", "code"}),
+        ("/apis", {"error"}),
+    ],
+)
+async def test_the_envelope_is_that_of_the_path(
+    client: httpx.AsyncClient, path: str, keys: set[str]
+) -> None:
+    assert set((await client.get(path)).json()) == keys
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
         ("GET", "/v1/chat/completions", "POST"),
