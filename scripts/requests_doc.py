@@ -131,7 +131,8 @@ ends it, whether it runs, reads its prompt or waits in the queue:
 ```
 
 Its reply is what was said so far, with status 200 and `finish_reason` `cancel` (`done_reason` on
-`/api`, `stop_type` `none` on `/completion`), and all that it held is free. The id of the reply, which is
+`/api`, `stop_type` `none` on `/completion`, `status` `cancelled` on `/v1/responses`, `stop_reason` null
+on `/v1/messages`), and all that it held is free. The id of the reply, which is
 also its header `x-request-id`, will do as well. Requests with the same `request_id` end together. A
 request that still waits for its model to be swapped in has no reply to end: it is answered with
 status 499 and code `cancelled`. Where there is nothing to cancel,

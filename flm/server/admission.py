@@ -75,9 +75,7 @@ async def decided(ctx: ServerContext, call: Call) -> AsyncIterator[Decided]:
 
 @asynccontextmanager
 async def _decided(ctx: ServerContext, call: Call, ticket: Ticket) -> AsyncIterator[Decided]:
-    if ctx.require_model and call.body.model is None:
-        problem = "model is required: this server was started with --require-model"
-        raise InvalidRequestError(f"{problem}. GET /v1/models lists what there is.", param="model")
+    check_model_is_named(ctx, call.body)
     async with AsyncExitStack() as stack:
         with ticket.waiting():
             model = await stack.enter_async_context(ctx.service.model_lease(call.body.model))
@@ -93,6 +91,17 @@ async def _decided(ctx: ServerContext, call: Call, ticket: Ticket) -> AsyncItera
         records = ordered(found, type(call.body))
         enforce(mode, records)
         yield Decided(model, prepared, mode, records, resolution.warnings, lease_duration)
+
+
+def check_model_is_named(ctx: ServerContext, body: GenerationBody) -> None:
+    """Under ``--require-model``, no request means whatever model is loaded.
+
+    Raises:
+        InvalidRequestError: this one does.
+    """
+    if ctx.require_model and body.model is None:
+        problem = "model is required: this server was started with --require-model"
+        raise InvalidRequestError(f"{problem}. GET /v1/models lists what there is.", param="model")
 
 
 async def _resolve(ctx: ServerContext, call: Call, model: "LoadedModel") -> Resolution:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic_core import from_json
-
 from flm.errors import FlmError
 from flm.server.admission import Admitted
+from flm.server.call_input import read_object
 from flm.server.envelopes import anthropic_envelope
 from flm.server.formats import Chunks, Whole
 from flm.server.framing import NAMED_EVENTS
@@ -83,6 +82,7 @@ class Blocks:
         self._index = -1
         self._kind: str | None = None  # of the open block
         self._held: _HeldCall | None = None
+        self.has_calls = False
 
     def add(self, event: TextDelta | ToolCallDelta) -> list[Chunk]:
         """What the event adds."""
@@ -125,11 +125,12 @@ class Blocks:
         if call is None:
             return []
         arguments = "".join(call.parts)
-        if _read_object(arguments, is_cut=is_cut) is not None:
+        if read_object(arguments, is_cut=is_cut) is not None:
             return [*self._open_call(call), self._input(arguments), *self._close()]
         return self._add_text(f'{{"name": {json.dumps(call.name)}, "arguments": {arguments}')
 
     def _open_call(self, call: _HeldCall) -> list[Chunk]:
+        self.has_calls = True
         block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         return self._enter({**block, "caller": {"type": "direct"}}, is_new=True)
 
@@ -165,15 +166,6 @@ class Blocks:
         return [self._delta({"type": "signature_delta", "signature": ""}), stop]
 
 
-def _read_object(text: str, *, is_cut: bool) -> dict[str, Any] | None:
-    """The JSON object that ``text`` is, or begins where it is cut; None: it is none."""
-    try:
-        value = from_json(text, allow_inf_nan=False, allow_partial=is_cut)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 # --- replies -----------------------------------------------------------------------------------
 
 
@@ -204,7 +196,7 @@ class MessageStream:
                 return self._blocks.add(event)
             case ChoiceDone():
                 self._end = event
-                return self._blocks.end(is_cut=event.finish_reason == "length")
+                return self._blocks.end(is_cut=event.finish_reason in ("length", "cancel"))
             case RequestDone():
                 return [self._last(event.usage), {"type": "message_stop"}]
             case ReadProgress() | PromptEcho():
@@ -249,9 +241,13 @@ class MessageStream:
         )
         return {"type": "message_delta", "delta": delta, "usage": counts}
 
-    def _stop_reason(self, end: ChoiceDone) -> str:
+    def _stop_reason(self, end: ChoiceDone) -> str | None:
+        if end.finish_reason == "cancel":
+            # None of Anthropic's reasons is true of it, and at a pause clients ask for the rest.
+            return None
         if end.finish_reason == "tool_calls":
-            return "tool_use"
+            # A call that became text waits for no result.
+            return "tool_use" if self._blocks.has_calls else "end_turn"
         if end.finish_reason == "length":
             return "model_context_window_exceeded" if self._is_clamped else "max_tokens"
         return "end_turn" if end.stop_string is None else "stop_sequence"
@@ -300,7 +296,7 @@ class WholeMessage:
         for block, parts in zip(self._message["content"], self._texts, strict=True):
             text = "".join(parts)
             if block["type"] == "tool_use":
-                found = _read_object(text, is_cut=True)
+                found = read_object(text, is_cut=True)
                 block["input"] = {} if found is None else found
             else:
                 block[block["type"]] = text

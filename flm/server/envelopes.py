@@ -14,6 +14,9 @@ def openai_envelope(error: FlmError, request_id: str) -> dict[str, Any]:  # noqa
     return error.to_dict()
 
 
+ANTHROPIC_HEADER = "anthropic-version"
+"""What Anthropic's clients send with every request."""
+
 _ANTHROPIC_TYPES = {
     404: "not_found_error",
     413: "request_too_large",
@@ -48,11 +51,14 @@ def ollama_envelope(error: FlmError, request_id: str) -> dict[str, Any]:  # noqa
 
 _BY_PREFIX: tuple[tuple[str, Envelope], ...] = (
     ("/v1/messages", anthropic_envelope),
-    ("/api/", ollama_envelope),
+    ("/api", ollama_envelope),
 )
 
 
-def envelope_of(path: str) -> Envelope:
-    """The form in which the clients of ``path`` read errors."""
-    found = (form for prefix, form in _BY_PREFIX if path.startswith(prefix))
+def envelope_of(path: str, *, is_anthropics: bool = False) -> Envelope:
+    """The form in which the clients of ``path`` read errors; ``is_anthropics``: they sent
+    the header by which the models are listed in Anthropic's form."""
+    if is_anthropics and f"{path}/".startswith("/v1/models/"):
+        return anthropic_envelope
+    found = (form for prefix, form in _BY_PREFIX if f"{path}/".startswith(f"{prefix}/"))
     return next(found, openai_envelope)

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -20,7 +21,7 @@ from flm.errors import (
     PathNotFoundError,
 )
 from flm.log import logger
-from flm.server.envelopes import envelope_of
+from flm.server.envelopes import ANTHROPIC_HEADER, envelope_of
 
 
 def dump_json(content: Any) -> bytes:
@@ -54,7 +55,8 @@ def as_flm_error(error: Exception, request_id: str) -> FlmError:
 
 def error_response(error: FlmError, scope: Scope) -> JSONReply:
     """The reply for an error that comes before any other part of a reply."""
-    content = envelope_of(scope["path"])(error, scope["state"]["request_id"])
+    form = envelope_of(scope["path"], is_anthropics=ANTHROPIC_HEADER in Headers(scope=scope))
+    content = form(error, scope["state"]["request_id"])
     return JSONReply(content, status_code=error.status, headers=error.headers)
 
 

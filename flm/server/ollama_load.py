@@ -1,7 +1,7 @@
 """Ollama's requests without a message or prompt: they load the model, or ask to unload it."""
 
 from flm.adaptation import Adaptation
-from flm.server.admission import Call
+from flm.server.admission import Call, check_model_is_named
 from flm.server.context import ServerContext
 from flm.server.endpoint import Shortcut
 from flm.server.errors import JSONReply
@@ -22,6 +22,7 @@ def loads(shape: Shape) -> Shortcut:
         assert isinstance(body, OllamaBody)
         if not body.asks_nothing:
             return None
+        check_model_is_named(ctx, body)
         adaptations = await _records(ctx, body)
         mode = ctx.mode(body.adaptations)
         enforce(mode, adaptations)

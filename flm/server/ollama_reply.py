@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from flm.errors import FlmError
 from flm.server.admission import Admitted
+from flm.server.call_input import read_object
 from flm.server.chat_reply import entry_dict
 from flm.server.envelopes import ollama_envelope
 from flm.server.formats import Chunks, Whole
@@ -46,11 +47,8 @@ class Call:
 
     def to_dict(self, index: int) -> dict[str, Any] | None:
         """The call as an object; None while its arguments are none."""
-        try:
-            arguments = json.loads(self.arguments)
-        except ValueError:
-            return None
-        if not isinstance(arguments, dict):
+        arguments = read_object(self.arguments)
+        if arguments is None:
             return None
         function = {"index": index, "name": self.name, "arguments": arguments}
         return {"id": self.id, "function": function}

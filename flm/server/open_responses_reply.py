@@ -14,7 +14,18 @@ from flm.server.response_store import ResponseStore
 from flm.server.responses import ReplyHead, now, usage_dict
 from flm.server.schemas.open_responses import ResponsesBody
 from flm.server.schemas.open_responses_tools import echoed_choice
-from flm.types import ChoiceDone, Event, RequestDone, TextDelta, TokenLogprob, ToolCallDelta, Usage
+from flm.types import (
+    ChoiceDone,
+    Event,
+    FinishReason,
+    RequestDone,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    Usage,
+)
+
+_STATUS_OF: Mapping[FinishReason, str] = {"length": "incomplete", "cancel": "cancelled"}
 
 
 class ResponsesFormat:
@@ -75,7 +86,7 @@ class ResponseEvents:
         self._items: list[OutputItem] = []
         # Tokens without text, in front of the message that they may belong to.
         self._waiting: list[dict[str, Any]] = []
-        self._is_cut = False
+        self._status = "completed"
         self._has_begun = False
         self._number = 0
 
@@ -144,26 +155,36 @@ class ResponseEvents:
         return [*chunks, *self._more(event.arguments, [])]
 
     def _on_end(self, event: ChoiceDone) -> list[dict[str, Any]]:
-        self._is_cut = event.finish_reason not in ("stop", "tool_calls")
+        self._status = _STATUS_OF.get(event.finish_reason, "completed")
         chunks: list[dict[str, Any]] = []
         if not self._items:
             # A reply that says nothing says so.
             chunks = [*self._opened(message_item()), *self._more("", self._waiting)]
         return [*chunks, *self._close("incomplete" if self._is_cut else "completed")]
 
+    @property
+    def _is_cut(self) -> bool:
+        return self._status != "completed"
+
     def _finish(self, usage: Usage) -> list[dict[str, Any]]:
-        status = "incomplete" if self._is_cut else "completed"
-        details = {"incomplete_details": {"reason": "max_output_tokens"}} if self._is_cut else {}
+        is_incomplete, is_cancelled = (
+            self._status == status for status in ("incomplete", "cancelled")
+        )
+        details = {"incomplete_details": {"reason": "max_output_tokens"}} if is_incomplete else {}
         done = {
             "completed_at": None if self._is_cut else now(),
             "usage": responses_usage(usage, writes_cache=self._writes_cache),
             **details,
             **self._told_at_the_ends,
         }
-        response = self._response(status, done)
-        if self._body.given.is_kept:
+        if is_cancelled:
+            done["store"] = False
+        response = self._response(self._status, done)
+        if self._body.given.is_kept and not is_cancelled:
             self._store.put(response, self._body.given.items)
-        return [self._event(f"response.{status}", {"response": response})]
+        # Clients wait for one of a few last events; none of these is named after a cancelled one.
+        event = "response.incomplete" if self._is_cut else "response.completed"
+        return [self._event(event, {"response": response})]
 
     # --- items -----------------------------------------------------------------------------
 

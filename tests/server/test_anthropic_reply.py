@@ -235,7 +235,9 @@ def test_why_a_message_ended() -> None:
     assert reason("stop", "END") == ("stop_sequence", "END")
     assert reason("length") == ("max_tokens", None)
     assert reason("length", is_clamped=True) == ("model_context_window_exceeded", None)
-    assert reason("tool_calls") == ("tool_use", None)
+    assert reason("tool_calls") == ("end_turn", None)
+    called = ended(call("{}"), "tool_calls")
+    assert whole(called)["stop_reason"] == "tool_use"
 
 
 def test_the_counts() -> None:

@@ -9,7 +9,10 @@ import httpx
 import pytest
 
 from flm.server.context import ServerContext
+from flm.server.schemas.anthropic_replies import MessageReply
+from flm.server.schemas.open_responses_replies import ResponsesReply
 from flm.server.schemas.replies import CancelReply
+from flm.types import ChoiceDone, ToolCallDelta
 from tests.server.conftest import HELLO, PATHS, body_for, events_of, in_process
 from tests.support.fake_service import FakeService, Script
 
@@ -107,6 +110,58 @@ async def test_a_stream_ends_with_the_reason(
         item["delta"].get("content", "") if "delta" in item else item["text"] for item in choices
     ]
     assert "".join(parts) == "Hello,"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_message_that_is_cancelled_has_no_reason_of_anthropics(
+    client: httpx.AsyncClient, ctx: ServerContext, service: FakeService, is_stream: bool
+) -> None:
+    body = {"messages": HELLO, "max_tokens": 99, "stream": is_stream}
+    asked = asyncio.create_task(client.post("/v1/messages", json=body))
+    await until_running(ctx, service)
+    assert (await cancel(client, request_id=service.requests[0].id)).json() == DONE
+    reply = await asked
+    if not is_stream:
+        found = MessageReply.model_validate(reply.json())
+        assert found.stop_reason is None
+        assert reply.json()["content"][0]["text"] == "Hello,"
+        return
+    *_, end, stop = [json.loads(item.split("data: ")[1]) for item in events_of(reply.text)]
+    assert (end["delta"]["stop_reason"], stop["type"]) == (None, "message_stop")
+
+
+async def test_a_call_that_is_cancelled_is_a_block_with_what_is_certain_of_its_input(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    parts = (ToolCallDelta(0, 0, "call_1", "go", ""), ToolCallDelta(0, 0, None, None, '{"a": 1, '))
+    service.script = Script(events=(*parts, ChoiceDone(0, "cancel")))
+    reply = await client.post("/v1/messages", json={"messages": HELLO, "max_tokens": 99})
+    (block,) = reply.json()["content"]
+    assert (block["type"], block["input"]) == ("tool_use", {"a": 1})
+    assert reply.json()["stop_reason"] is None
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_response_that_is_cancelled_says_so_and_is_not_kept(
+    client: httpx.AsyncClient, ctx: ServerContext, service: FakeService, is_stream: bool
+) -> None:
+    body = {"input": "hi", "stream": is_stream}
+    asked = asyncio.create_task(client.post("/v1/responses", json=body))
+    await until_running(ctx, service)
+    assert (await cancel(client, request_id=service.requests[0].id)).json() == DONE
+    reply = await asked
+    if is_stream:
+        event = json.loads(events_of(reply.text)[-1].split("data: ")[1])
+        assert event["type"] == "response.incomplete"
+        response = event["response"]
+    else:
+        response = reply.json()
+    ResponsesReply.model_validate(response, strict=True)
+    assert (response["status"], response["incomplete_details"]) == ("cancelled", None)
+    assert (response["store"], response["completed_at"]) == (False, None)
+    (item,) = response["output"]
+    assert (item["status"], item["content"][0]["text"]) == ("incomplete", "Hello,")
+    assert (await client.get(f"/v1/responses/{response['id']}")).status_code == 404
 
 
 async def test_a_request_is_found_by_the_id_of_its_reply(

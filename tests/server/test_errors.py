@@ -12,6 +12,7 @@ from flm.errors import (
     ShuttingDownError,
 )
 from flm.server.context import ServerContext
+from flm.server.schemas.anthropic_replies import MessageErrorReply
 from flm.server.schemas.replies import ErrorReply
 from tests.server.conftest import HELLO, events_of, in_process
 from tests.support.fake_service import FakeService, Script
@@ -32,6 +33,34 @@ async def test_unknown_paths(client: httpx.AsyncClient, path: str) -> None:
     reply = await client.get(path)
     assert reply.status_code == 404
     assert error_of(reply)["code"] in {"not_found", "model_not_found"}
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("/v1/messages/nope", {"type", "error", "request_id"}),
+        ("/v1/messages/", {"type", "error", "request_id"}),
+        ("/v1/messagesnope", {"error"}),
+        ("/v1/responses/nope", {"error"}),
+        ("/api", {"error", "type", "param", "code"}),
+        ("/api/", {"error", "type", "param", "code"}),
+        ("/apis", {"error"}),
+    ],
+)
+async def test_the_envelope_is_that_of_the_path(
+    client: httpx.AsyncClient, path: str, keys: set[str]
+) -> None:
+    assert set((await client.get(path)).json()) == keys
+
+
+async def test_models_are_not_found_in_the_form_they_are_listed_in(
+    client: httpx.AsyncClient,
+) -> None:
+    reply = await client.get("/v1/models/nope", headers={"anthropic-version": "2023-06-01"})
+    MessageErrorReply.model_validate(reply.json())
+    assert (reply.status_code, reply.json()["error"]["type"]) == (404, "not_found_error")
+    for path, headers in (("/v1/models/nope", {}), ("/v1/x", {"anthropic-version": "x"})):
+        error_of(await client.get(path, headers=headers))
 
 
 @pytest.mark.parametrize(

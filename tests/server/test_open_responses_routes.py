@@ -138,6 +138,40 @@ async def test_an_item_that_is_not_kept(client: httpx.AsyncClient) -> None:
 # --- input items -------------------------------------------------------------------------------
 
 
+async def test_items_of_one_id_can_be_paged_through(client: httpx.AsyncClient) -> None:
+    first = await whole(client, [{"id": "msg_a", "role": "user", "content": "one"}])
+    again = [
+        {"type": "item_reference", "id": first["output"][0]["id"]},
+        {"id": "msg_a", "role": "user", "content": "two"},
+        {"id": "msg_a", "role": "user", "content": "three"},
+    ]
+    second = await whole(client, again, previous_response_id=first["id"])
+    path = f"{PATH}/{second['id']}/input_items"
+    found, after = [], {}
+    for _ in range(5):
+        page = (await client.get(path, params={"order": "asc", "limit": 1, **after})).json()
+        found += page["data"]
+        after = {"after": page["last_id"]}
+    assert page["has_more"] is False
+    assert [item["content"][0]["text"] for item in found] == [
+        "one",
+        "Hello, world!",
+        "Hello, world!",
+        "two",
+        "three",
+    ]
+    assert len({item["id"] for item in found}) == 5
+    assert [item["id"] for item in found[:2]] == ["msg_a", first["output"][0]["id"]]
+
+
+async def test_a_count_tells_of_no_setting_that_does_not_matter_to_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await whole(client, temperature=0.3)
+    count = (await client.post(f"{PATH}/input_tokens", json={"input": "hi"})).json()
+    assert "adaptations" not in count
+
+
 async def test_input_items_of_a_chain(client: httpx.AsyncClient) -> None:
     first = await whole(client, "one")
     items: list[dict[str, Any]] = [

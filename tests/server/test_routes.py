@@ -160,3 +160,14 @@ async def test_a_server_may_insist_on_a_model(path: str, body: dict[str, object]
             assert (
                 await client.post(f"/v1/{path}{end}", json={**body, "model": "fake:1b"})
             ).is_success
+
+
+@pytest.mark.parametrize("body", [{}, {"keep_alive": 0}])
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+async def test_to_load_a_model_it_must_be_named_too(path: str, body: dict[str, object]) -> None:
+    service: Any = FakeService()
+    async with in_process(ServerContext(service, require_model=True)) as client:
+        reply = await client.post(path, json=body)
+        assert (reply.status_code, reply.json()["param"]) == (400, "model")
+        named = await client.post(path, json={**body, "model": "fake:1b"})
+        assert named.json()["done_reason"] == ("unload" if body else "load")

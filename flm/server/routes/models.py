@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from flm.errors import ModelNotFoundError
 from flm.server.context import ServerContext
+from flm.server.envelopes import ANTHROPIC_HEADER
 from flm.server.errors import JSONReply
 from flm.server.openapi import path_parameter, responses
 from flm.server.plan import settings_dict
@@ -53,7 +54,7 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
 
 def _is_anthropic(request: Request) -> bool:
     """True when a client of Anthropic's asks: both APIs have these paths."""
-    return "anthropic-version" in request.headers
+    return ANTHROPIC_HEADER in request.headers
 
 
 async def found_model(ctx: ServerContext, wanted: str) -> "ModelInfo":

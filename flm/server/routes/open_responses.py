@@ -9,7 +9,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from flm.errors import InvalidRequestError, PreviousReplyNotFoundError, ReplyNotFoundError
-from flm.server.admission import decided, visible
+from flm.server.admission import decided, visible_of_prompt
 from flm.server.context import ServerContext
 from flm.server.endpoint import Endpoint, add_endpoint, read_call
 from flm.server.errors import JSONReply
@@ -17,7 +17,13 @@ from flm.server.open_responses_reply import ResponsesFormat
 from flm.server.openapi import path_parameter, query_parameter, request_body, responses
 from flm.server.response_store import KeptReply, ResponseStore
 from flm.server.schemas.open_responses import Given, ResponsesBody
-from flm.server.schemas.open_responses_items import Item, ItemReference, as_item, user_message
+from flm.server.schemas.open_responses_items import (
+    Item,
+    ItemReference,
+    as_item,
+    user_message,
+    with_distinct_ids,
+)
 from flm.server.schemas.open_responses_replies import (
     DeletedReply,
     InputTokensReply,
@@ -110,7 +116,8 @@ def completed(body: ResponsesBody, store: ResponseStore) -> ResponsesBody:
     """
     past = _past(body.previous_response_id, store)
     is_kept = body.store is not False and store.is_on
-    return body.complete(Given((*past, *_input(body, store)), len(past), is_kept))
+    items = with_distinct_ids((*past, *_input(body, store)))
+    return body.complete(Given(items, len(past), is_kept))
 
 
 def _past(reply_id: str | None, store: ResponseStore) -> Sequence[Item]:
@@ -154,7 +161,7 @@ def _count(ctx: ServerContext, endpoint: Endpoint) -> Handler:
     async def count(request: Request) -> Response:
         call = await read_call(request, ctx, endpoint, request.state.request_id)
         async with decided(ctx, call) as found:
-            told = visible(call, found, found.model.store.peek(found.prepared.request.sent))
+            told = visible_of_prompt(call, found)
             num_tokens = sum(map(len, found.prepared.prompt_ids))
         reply: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": num_tokens}
         if told:

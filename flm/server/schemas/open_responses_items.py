@@ -1,7 +1,7 @@
 """The items of a conversation, as OpenAI's Responses API has them."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -189,6 +189,18 @@ def as_item(item: MessageItem | CallItem | CallOutputItem | ReasoningItem) -> It
     is_text = isinstance(item.output, str)
     output = item.output if is_text else _parts(item.output, is_said=False)
     return {**head, "status": status, "call_id": item.call_id, "output": output}
+
+
+def with_distinct_ids(items: Iterable[Item]) -> tuple[Item, ...]:
+    """``items``, each that has the id of an earlier one under a new id: who pages through them
+    goes on behind an id, and must get further."""
+    seen: set[str] = set()
+    found: list[Item] = []
+    for item in items:
+        is_taken = item["id"] in seen
+        found.append({**item, "id": new_id(_PREFIXES[item["type"]])} if is_taken else item)
+        seen.add(found[-1]["id"])
+    return tuple(found)
 
 
 def user_message(text: str) -> Item:

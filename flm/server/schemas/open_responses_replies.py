@@ -155,7 +155,7 @@ class ResponsesReply(Reply):
     object: Literal["response"]
     created_at: int
     completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["in_progress", "completed", "incomplete", "cancelled", "failed"]
     model: str
     output: list[OutputReply]
     error: FailureReply | None
