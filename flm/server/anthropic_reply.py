@@ -180,6 +180,10 @@ class MessageStream:
         self._is_begun = False
         self._end: ChoiceDone | None = None
 
+    def open(self) -> list[Chunk]:
+        """Nothing yet: the message tells how much of the prompt was cached."""
+        return []
+
     def feed(self, event: Event) -> list[Chunk]:
         """The chunks that ``event`` becomes; the first comes with the message itself."""
         start = [] if self._is_begun else [self._start(event)]

@@ -61,6 +61,7 @@ class GenerationResponse(Response):
         builder = self._format.chunks(self._head(admission), admission)
         async with event_stream(send, self._ctx, self._format.framing) as stream:
             try:
+                await stream.write(stream.frames(builder.open()))
                 async for event in admission.generation.events():
                     work = partial(_written, stream, builder, event)
                     await stream.write(await self._aside(_size(event), work))

@@ -26,6 +26,9 @@ class Whole(Protocol):
 class Chunks(Protocol):
     """Turns each event into the chunks of a stream."""
 
+    def open(self) -> list[dict[str, Any]]:
+        """What a stream begins with as soon as its request is admitted."""
+
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The chunks that ``event`` becomes."""
 

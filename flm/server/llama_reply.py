@@ -137,6 +137,10 @@ class _StreamedReply:
         self._numbers = [0] * facts.head.num_choices
         self._has_line = [False] * facts.head.num_choices
 
+    def open(self) -> list[dict[str, Any]]:
+        """What a stream begins with: nothing before there is some text."""
+        return []
+
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The chunks that ``event`` becomes."""
         if isinstance(event, RequestDone):

@@ -258,6 +258,10 @@ class _StreamedReply:
         self._held = Stretch()
         self._extras = facts.extras
 
+    def open(self) -> list[dict[str, Any]]:
+        """What a stream begins with: nothing before there is some text."""
+        return []
+
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The lines that ``event`` becomes."""
         self._speaker.hear(event, self._held)

@@ -96,6 +96,10 @@ class ResponseEvents:
         kept = sum(map(len, self._head.prompt_ids)) if self._body.given.is_kept else 0
         return kept + sum(item.num_logprobs for item in self._items)
 
+    def open(self) -> list[dict[str, Any]]:
+        """The response before anything of it is there."""
+        return self._begin()
+
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The events that ``event`` becomes."""
         chunks = self._begin()

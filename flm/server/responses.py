@@ -212,6 +212,10 @@ class ChunkedReply:
         self._extras = head.extras()
         self._held: list[dict[str, Any]] = []
 
+    def open(self) -> list[dict[str, Any]]:
+        """What a stream begins with: nothing before there is some text."""
+        return []
+
     def feed(self, event: Event) -> list[dict[str, Any]]:
         """The chunks that ``event`` becomes; none while its text is still held back."""
         held, self._held = self._held, []

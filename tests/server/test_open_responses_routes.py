@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from flm.server.context import ServerContext
-from tests.server.conftest import LiveServer, in_process
+from tests.server.conftest import LiveServer, in_process, serving
 from tests.server.open_responses import PATH, WEATHER, calling, respond, streamed, whole
 from tests.support.fake_service import FakeInfo, FakeService, Script
 
@@ -238,3 +238,14 @@ def test_the_sdk(live: LiveServer, service: FakeService) -> None:
         service.script = Script(fail_at=1)
         with pytest.raises(openai.APIError, match="broken"):
             list(sdk.responses.create(model="fake:1b", input="hi", stream=True))
+
+
+def test_a_stream_begins_before_there_is_any_text() -> None:
+    service: Any = FakeService(Script(hold_at=0))
+    with serving(ServerContext(service, keepalive_s=0.05)) as live:
+        body = {"input": "hi", "stream": True}
+        with httpx.stream("POST", f"{live.url}/v1/responses", json=body, timeout=20) as reply:
+            named = (line for line in reply.iter_lines() if line.startswith("event: "))
+            first = [next(named), next(named)]
+    # Nothing lets the text come; the client left.
+    assert first == ["event: response.created", "event: response.in_progress"]

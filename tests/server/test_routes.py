@@ -138,7 +138,9 @@ async def test_cors(client: httpx.AsyncClient, service: FakeService) -> None:
 
 
 async def test_a_model_that_is_not_loaded_has_blanks() -> None:
-    info = FakeInfo("a:1b", loaded=False, dtype=None, device=None, exact=None, vocab_size=None)
+    info = FakeInfo(
+        "a:1b", loaded=False, dtype=None, kv_dtype=None, device=None, exact=None, vocab_size=None
+    )
     service = FakeService(infos=[FakeInfo("b:1b"), info])
     async with in_process(ServerContext(service)) as client:
         model = (await client.get("/v1/models/a:1b")).json()

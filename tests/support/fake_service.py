@@ -43,6 +43,7 @@ class FakeInfo:
     quantization: str = "none"
     loaded: bool = True
     dtype: str | None = "float32"
+    kv_dtype: str | None = "bfloat16"
     device: str | None = "cpu"
     exact: bool | None = True
     vocab_size: int | None = VOCAB_SIZE

@@ -314,6 +314,7 @@ class ModelReply(Reply):
     quantization: str
     loaded: bool
     dtype: str | None
+    kv_dtype: str | None
     device: str | None
     exact: bool | None
     vocab_size: int | None
