@@ -1,6 +1,8 @@
 """The measurements: targets take turns at every scenario of every round, so that noise of the
 machine hits all alike."""
 
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,3 +151,13 @@ def _measure_startups(
             with recipe.start() as target:
                 if number > 0 and target.startup_s is not None:
                     found["startup"].append(target.startup_s)
+            if number > 0 and recipe.imports is not None:
+                found["import"].append(import_time(recipe.imports))
+
+
+def import_time(module: str) -> float:
+    """Seconds that a fresh Python takes to import the module."""
+    code = f"import time; began = time.perf_counter(); import {module}; "
+    code += "print(time.perf_counter() - began)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)

@@ -235,7 +235,10 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 def metrics(plan: Plan) -> tuple[Metric, ...]:
     """What a plan gives, in the order of the table."""
-    found = [Metric("startup", "start-up", "s", False)] if plan.wants("startup") else []
+    found: list[Metric] = []
+    if plan.wants("startup"):
+        found.append(Metric("startup", "start-up", "s", False))
+        found.append(Metric("import", "import of flm.router", "s", False))
     for name, scenario in SCENARIOS.items():
         if plan.wants(name):
             found += scenario.metrics(plan)

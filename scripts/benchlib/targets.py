@@ -63,7 +63,8 @@ class Recipe:
 
     ``has_startup`` is False where a start-up time would say nothing. ``command`` is what is run,
     None where nothing is. ``weight_bytes`` is the size of the weights as stored, None where we do
-    not know it. With ``only``, it takes part in these scenarios alone.
+    not know it. With ``only``, it takes part in these scenarios alone. ``imports`` is the module
+    that a program on the client's side of it imports.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Recipe:
     command: str | None = None
     weight_bytes: int | None = None
     only: frozenset[str] | None = None
+    imports: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def flm_recipe(model: str, threads: int, kv_tokens: int, serve_args: Sequence[st
         command += ["--kv-tokens", str(kv_tokens)]
     if "speculate" in OPTIONS_BY_NAME and "--speculate" not in serve_args:
         command += ["--speculate", "off"]
-    return http_recipe("flm", command)
+    return replace(http_recipe("flm", command), imports="flm.router")
 
 
 def speculating(recipe: Recipe) -> Recipe | None:
@@ -184,7 +186,7 @@ def speculating(recipe: Recipe) -> Recipe | None:
         return None
     command = shlex.split(recipe.command.replace("--speculate off", "--speculate ngram"))
     only = frozenset({"repeat"})
-    return replace(http_recipe("flm, ngram", command), has_startup=False, only=only)
+    return replace(http_recipe("flm, ngram", command), has_startup=False, only=only, imports=None)
 
 
 def llama_recipe(

@@ -47,7 +47,9 @@ COMMON_WRONG: dict[str, list[Any]] = {
     "stream_options": [*NO_OBJECT, {"include_usage": 1}, {"include_usage": "yes"}],
     "adaptations": [*NO_STRING, "loud", "", "NOTE"],
     "metadata": NO_OBJECT,
-    **dict.fromkeys(("user", "service_tier", "safety_identifier", "prompt_cache_key"), NO_STRING),
+    **dict.fromkeys(
+        ("user", "service_tier", "safety_identifier", "prompt_cache_key", "request_id"), NO_STRING
+    ),
     "response_format": [
         *NO_OBJECT,
         {},

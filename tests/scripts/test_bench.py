@@ -13,7 +13,7 @@ import pytest
 from benchlib import cli, options
 from benchlib.bandwidth import read_bandwidth
 from benchlib.corpus import paragraphs, passage
-from benchlib.measure import Outcome, Result, run
+from benchlib.measure import Outcome, Result, import_time, run
 from benchlib.memory import MIB, PeakMemory, listener_pid, tree_rss
 from benchlib.plan import Plan
 from benchlib.report import table
@@ -83,10 +83,10 @@ def test_two_targets_side_by_side() -> None:
     ours, echo = result.outcomes
     every = {metric.name for metric in metrics(SMALL)}
     # A server that runs already has no start-up, and nobody knows the size of its weights.
-    assert set(ours.summaries) == every - {"startup", "roofline", "memory_ratio"}
+    assert set(ours.summaries) == every - {"startup", "import", "roofline", "memory_ratio"}
     # A worker takes one request at a time.
     many = {"clients", "clients_ttft", "clients_spread", "shared", "shared_again", "pause"}
-    assert set(echo.summaries) == every - many - {"pause_512"}
+    assert set(echo.summaries) == every - many - {"pause_512", "import"}
     assert echo.summaries["startup"].values == (0.25, 0.25)
     assert echo.summaries["decode"].median == pytest.approx(10.0)
     assert echo.summaries["ttft_40"].values == (0.5, 0.5)
@@ -342,3 +342,9 @@ def test_every_metric_has_a_row() -> None:
         console.print(table(Result(outcomes, (1e9,)), SMALL))
     for metric in metrics(SMALL):
         assert f"{metric.title} ({metric.unit})" in captured.get()
+
+
+def test_the_time_of_an_import() -> None:
+    assert 0 < import_time("flm.adaptation") < 60
+    with pytest.raises(subprocess.CalledProcessError):
+        import_time("flm.nothing_like_it")
