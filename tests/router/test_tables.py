@@ -86,7 +86,8 @@ def test_what_the_server_reads_the_router_can_ask() -> None:
         "metadata", "safety_identifier", "add_generation_prompt", "store", "service_tier",
         # through Config(extensions=...), for evaluators and load generators
         "n", "min_tokens", "stop_token_ids", "ignore_eos", "logit_bias", "return_token_ids",
-        "request_id", "return_timings", "timings_per_token", "return_progress", "structured_outputs",
+        "request_id", "return_timings", "timings_per_token", "return_progress",
+        "structured_outputs",
     }  # fmt: skip
     assert not sent & other
     assert sent | other == set(ChatBody.model_fields)
