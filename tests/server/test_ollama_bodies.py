@@ -117,6 +117,10 @@ async def test_tool_choice_is_enforced_as_everywhere(
     assert await records_of(client, tools=[TOOL], tool_choice="none") == {}
     assert service.requests[-1].tools == ()
     assert (await error_of(client, tool_choice="required"))["param"] == "tool_choice"
+    stray = {"type": "function", "function": {"name": TOOL["function"]["name"], "y": 1}}
+    assert list(await records_of(client, tools=[TOOL], tool_choice=stray)) == [
+        "tool_choice.function.y"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -292,3 +292,34 @@ async def test_the_fields_that_messages_came_in() -> None:
     text = completed(ResponsesBody.model_validate({"input": "hi"}), store)
     assert text.own_path("messages[0].content") == text.own_path("messages") == "input"
     assert text.own_path("max_output_tokens") == "max_output_tokens"
+
+
+FUNCTION = {"type": "function", "name": WEATHER["name"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"tool_choice": {**FUNCTION, "x": 1}}, ["tool_choice.x"]),
+        (
+            {
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "mode": "auto",
+                    "tools": [{**FUNCTION, "y": 1}],
+                    "x": 1,
+                }
+            },
+            ["tool_choice.x", "tool_choice.tools[0].y"],
+        ),
+        ({"text": {"format": {"type": "text", "x": 1}}}, ["text.format.x"]),
+        ({"text": {"format": {"type": "json_object", "schema": {"a": 1}}}}, ["text.format.schema"]),
+    ],
+)
+async def test_stray_keys_are_on_the_record(
+    client: httpx.AsyncClient, fields: dict[str, Any], paths: list[str]
+) -> None:
+    body = {"input": "hi", "tools": [WEATHER], **fields}
+    told = records(await client.post(PATH, json=body))
+    assert sorted(told) == sorted(paths)
+    assert {entry["action"] for entry in told.values()} == {"dropped"}

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from flm.errors import InvalidRequestError
 from flm.server.schemas.chat import MAX_TOP_LOGPROBS
 from flm.server.schemas.conversation import MESSAGE_PATH, ConversationBody
-from flm.server.schemas.generation import Unmet, Unread
+from flm.server.schemas.generation import NOT_READ, Unmet, Unread
 from flm.server.schemas.ollama_fields import (
     Format,
     Images,
@@ -228,6 +228,11 @@ class OllamaChatBody(OllamaBody):
             is_parallel=True,
             has_format=self.constraint is not None,
         )
+
+    def unmet(self) -> Iterator[Unmet]:
+        """The declared fields that ask for what is not done."""
+        yield from super().unmet()
+        yield from (Unmet(path, NOT_READ, own) for path, own in self._choice.unread)
 
 
 class OllamaGenerateBody(OllamaBody):

@@ -17,7 +17,7 @@ from pydantic import (
 from flm.errors import InvalidRequestError
 from flm.server.schemas.common import StreamOptions
 from flm.server.schemas.conversation import MESSAGE_PATH, ConversationBody
-from flm.server.schemas.generation import Unmet, Unread, checked
+from flm.server.schemas.generation import NOT_READ, Unmet, Unread, checked
 from flm.server.schemas.open_responses_items import AnyItem, Item, ReasoningItem
 from flm.server.schemas.open_responses_messages import Said, messages_of
 from flm.server.schemas.open_responses_tools import (
@@ -35,13 +35,14 @@ from flm.server.schemas.tool_choice import (
     callable_tools,
     check_names,
 )
-from flm.server.schemas.types import Int64, Schema
+from flm.server.schemas.types import Int64, Schema, unread_keys
 from flm.types import CallRules, OutputConstraint
 
 MAX_TOP_LOGPROBS = 20
 MAX_TOOL_CALLS = 128
 LOGPROBS = "message.output_text.logprobs"
 _FORMAT = "text.format"
+_FORMAT_KEYS = ("type", "name", "description", "strict", "schema")
 _REFUSED = {
     "conversation": "Conversations are not kept here; send previous_response_id, or all of input.",
     "prompt": "No prompts are kept here; send instructions and input.",
@@ -329,6 +330,12 @@ class ResponsesBody(ConversationBody):
     def unmet(self) -> Iterator[Unmet]:
         """The declared fields that ask for what is not done."""
         yield from super().unmet()
+        yield from (Unmet(path, NOT_READ, own) for path, own in self.choice.unread)
+        if self.text is not None and isinstance(self.text.format, dict):
+            is_schema = self.text.format["type"] == "json_schema"
+            known = _FORMAT_KEYS if is_schema else ("type",)
+            found = unread_keys(self.text.format, known, _FORMAT)
+            yield from (Unmet(path, NOT_READ, own) for path, own in found)
         effort, other = self._effort, self.reasoning_effort
         if effort is not None and other is not None and other != effort:
             reason = f"reasoning.effort ({effort[:40]}) was sent too and wins."

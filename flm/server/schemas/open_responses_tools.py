@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from flm.errors import InvalidRequestError
 from flm.server.schemas.tool_choice import ToolChoice
 from flm.server.schemas.tools import check_tools
+from flm.server.schemas.types import unread_keys
 
 _NAMED: dict[str, Any] = {
     "type": "object",
@@ -61,6 +62,7 @@ FLAT_CHOICE_SCHEMA: dict[str, Any] = {
     "prompt), required, one function, or allowed_tools.",
 }
 _CHOICE = "tool_choice"
+_NAMED_KEYS = ("type", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def read_flat_choice(value: Any) -> ToolChoice:
         case "none" | "auto" | "required":
             return ToolChoice(value)
         case {"type": "function", "name": str(name)}:
-            return ToolChoice("required", {name: f"{_CHOICE}.name"}, is_single=True)
+            unread = tuple(unread_keys(value, _NAMED_KEYS, _CHOICE))
+            return ToolChoice("required", {name: f"{_CHOICE}.name"}, is_single=True, unread=unread)
         case {"type": "function"}:
             _reject("tool_choice must have the shape {type: 'function', name: '...'}")
         case {"type": "allowed_tools"}:
@@ -170,6 +173,7 @@ def _allowed(value: Mapping[str, Any]) -> ToolChoice:
     if not isinstance(tools, list) or not tools:
         _reject("tool_choice.tools must be a non-empty array", f"{_CHOICE}.tools")
     names: dict[str, str] = {}
+    unread = [*unread_keys(value, ("type", "mode", "tools"), _CHOICE)]
     for index, tool in enumerate(tools):
         path = f"{_CHOICE}.tools[{index}]"
         match tool:
@@ -177,7 +181,8 @@ def _allowed(value: Mapping[str, Any]) -> ToolChoice:
                 names.setdefault(name, f"{path}.name")
             case _:
                 _reject(f"{path} must name a function", path)
-    return ToolChoice(mode, names)
+        unread += unread_keys(tool, _NAMED_KEYS, path)
+    return ToolChoice(mode, names, unread=tuple(unread))
 
 
 def _reject(problem: str, param: str = _CHOICE) -> NoReturn:
