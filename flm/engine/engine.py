@@ -28,7 +28,6 @@ from flm.log import logger
 from flm.prefill.chunk import Chunk
 from flm.sampling.batch import Sampled
 from flm.sampling.draw import ModelRandom, RequestRandom
-from flm.sampling.logprobs import token_logprobs
 from flm.sampling.pipeline import Sampler
 
 LOGPROB_ROWS = 64
@@ -228,7 +227,7 @@ class Engine:
         found: list[Sampled] = []
         for at in range(0, len(targets), LOGPROB_ROWS):
             part = targets[at : at + LOGPROB_ROWS]
-            found += token_logprobs(logits[at : at + len(part)], part, num_top)
+            found += self._sampler.logprobs(logits[at : at + len(part)], part, num_top)
         return tuple(logprobs_of(entry) for entry in found)
 
     def _turns(self, plan: StepPlan, rows: Mapping[str, range]) -> list[Turn]:

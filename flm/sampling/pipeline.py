@@ -50,7 +50,7 @@ class Sampler:
         for index in _usable(logits, shaped, wide):
             row = rows[index]
             token_ids[index] = sample_wide(shaped[index], row.params, _uniform(row))
-        return _with_logprobs(logits, rows, token_ids)
+        return self._with_logprobs(logits, rows, token_ids)
 
     def are_numbers(self, logits: Tensor) -> list[bool]:
         """Whether each row of ``logits`` [B, V] has neither NaN nor plus infinity in it."""
@@ -62,6 +62,11 @@ class Sampler:
             return [True] * len(logits)
         found: list[bool] = (~(logits.isnan() | logits.isposinf()).any(dim=1)).tolist()
         return found
+
+    def logprobs(self, logits: Tensor, token_ids: Sequence[int], num_top: int) -> list[Sampled]:
+        """Of every row of ``logits`` [R, V]: the log probability of its token, and the ``num_top``
+        best alternatives."""
+        return token_logprobs(logits, token_ids, num_top, self._kernels)
 
     def _shaped(self, logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
         """Logits after bias, penalties, mask and bans; the same tensor when no row has any."""
@@ -91,6 +96,24 @@ class Sampler:
             return [one if ok else None for one, ok in zip(found, fine, strict=True)]
         usable = set(_usable(logits, shaped, range(len(indices))))
         return [one if at in usable else None for at, one in enumerate(best(shaped, widest))]
+
+    def _with_logprobs(
+        self, logits: Tensor, rows: Sequence[SamplingRow], token_ids: list[int]
+    ) -> list[Sampled]:
+        results = [Sampled(token_id, None, ()) for token_id in token_ids]
+        asked = {
+            index: row.num_logprobs
+            for index, row in enumerate(rows)
+            if row.num_logprobs is not None and token_ids[index] != NO_TOKEN
+        }
+        # One call per number of alternatives, so that no row pays for more than it asks.
+        for number in sorted(set(asked.values())):
+            group = [index for index, wanted in asked.items() if wanted == number]
+            own = [token_ids[index] for index in group]
+            found = self.logprobs(logits[group], own, number)
+            for index, entry in zip(group, found, strict=True):
+                results[index] = entry
+        return results
 
 
 def _is_shaped(row: SamplingRow) -> bool:
@@ -130,21 +153,3 @@ def _uniform(row: SamplingRow) -> float:
     if row.uniform is None:
         raise ValueError("a row that is not greedy needs a number to draw with")
     return row.uniform
-
-
-def _with_logprobs(
-    logits: Tensor, rows: Sequence[SamplingRow], token_ids: list[int]
-) -> list[Sampled]:
-    results = [Sampled(token_id, None, ()) for token_id in token_ids]
-    asked = {
-        index: row.num_logprobs
-        for index, row in enumerate(rows)
-        if row.num_logprobs is not None and token_ids[index] != NO_TOKEN
-    }
-    # One call per number of alternatives, so that no row pays for more than it asks.
-    for number in sorted(set(asked.values())):
-        group = [index for index, wanted in asked.items() if wanted == number]
-        found = token_logprobs(logits[group], [token_ids[index] for index in group], number)
-        for index, entry in zip(group, found, strict=True):
-            results[index] = entry
-    return results

@@ -16,6 +16,7 @@ from flm.types import SamplingParams
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.int64]
 Ranks = npt.NDArray[np.uint32]
 _HALF_BITS = np.uint32(16)
 _LOWER_HALF = np.uint32(0xFFFF)
@@ -30,12 +31,27 @@ class _Digit:
     target: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Some tokens of a row, lowest id first, [N] each."""
+
+    ids: Ids
+    logits: Floats
+    ranks: Ranks
+
+    def only(self, kept: Bools) -> "_Tokens":
+        places = np.flatnonzero(kept)
+        return _Tokens(self.ids[places], self.logits[places], self.ranks[places])
+
+
 def sample_wide(row: Tensor, params: SamplingParams, uniform: float) -> int:
     """The token drawn from a row of finite or -inf logits [V]; see ``filters`` for the rules."""
     values: npt.NDArray[np.float32] = row.float().cpu().numpy()
-    logits, ranks = values.astype(np.float64), _ranks(values)
-    weights = _weights(logits, _kept(logits, ranks, params), params.temperature)
-    return _drawn(ranks, weights, uniform)
+    tokens = _Tokens(np.arange(len(values)), values.astype(np.float64), _ranks(values))
+    # Each stage gives its work on to the next as small as it leaves it.
+    left = _kept(tokens, params)
+    place = _drawn(left.ranks, _weights(left.logits, params.temperature), uniform)
+    return int(left.ids[place])
 
 
 def _ranks(logits: npt.NDArray[np.float32]) -> Ranks:
@@ -48,46 +64,47 @@ def _ranks(logits: npt.NDArray[np.float32]) -> Ranks:
     return bits
 
 
-def _kept(logits: Floats, ranks: Ranks, params: SamplingParams) -> Bools:
+def _kept(tokens: _Tokens, params: SamplingParams) -> _Tokens:
     """What top_k leaves, and of that top_p and min_p. Tokens at -inf may be among it; they have
     no weight."""
-    kept = np.ones(len(logits), dtype=np.bool_)
-    if params.top_k < len(logits):
-        kept = _down_to(ranks, _reaching(ranks, np.ones(len(logits)), params.top_k))
-    within_top_k = kept
+    if params.top_k < len(tokens.ids):
+        ones = np.ones(len(tokens.ids))
+        tokens = tokens.only(_down_to(tokens.ranks, _reaching(tokens.ranks, ones, params.top_k)))
     if params.top_p < 1:
-        weights = _weights(logits, within_top_k, 1.0)
-        kept = within_top_k & _down_to(ranks, _drawn(ranks, weights, params.top_p))
+        last = _drawn(tokens.ranks, _weights(tokens.logits, 1.0), params.top_p)
+        tokens = tokens.only(_down_to(tokens.ranks, last))
     if params.min_p > 0:
-        kept = kept & (logits >= logits.max() + math.log(params.min_p))
-    return kept
+        tokens = tokens.only(tokens.logits >= tokens.logits.max() + math.log(params.min_p))
+    return tokens
 
 
 def _down_to(ranks: Ranks, last: int) -> Bools:
-    """Which tokens are at least as good as ``last``; of equal ones, lower ids are better."""
+    """Which tokens are at least as good as that at ``last``; of equal ones, the first are
+    better."""
     kept: Bools = ranks <= ranks[last]
     kept[last + 1 :] &= ranks[last + 1 :] < ranks[last]
     return kept
 
 
-def _weights(logits: Floats, kept: Bools, temperature: float) -> Floats:
-    """Probabilities up to one factor; the best token has 1, what is not kept 0."""
+def _weights(logits: Floats, temperature: float) -> Floats:
+    """Probabilities up to one factor; the best token has 1."""
     weights: Floats = logits - logits.max()
     with np.errstate(over="ignore", under="ignore"):
         # In place: fresh memory for a row costs more than the arithmetic.
         weights /= temperature
         np.exp(weights, out=weights)
-    weights *= kept
     return weights
 
 
 def _drawn(ranks: Ranks, weights: Floats, share: float) -> int:
-    """The first token, best first, whose running share of the weights reaches ``share``."""
+    """The place of the first token, best first, whose running share of the weights reaches
+    ``share``."""
     return _reaching(ranks, weights, share * float(weights.sum()))
 
 
 def _reaching(ranks: Ranks, weights: Floats, target: float) -> int:
-    """The first token, best first, at which the running sum of weights reaches ``target``.
+    """The place of the first token, best first, at which the running sum of weights reaches
+    ``target``.
 
     Finds the upper half of its rank, then the lower, then the token among its equals.
     """

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from flm.kernels.build import load_kernels
 from flm.sampling.batch import Sampled
 from flm.sampling.logprobs import token_logprobs
 from flm.types import LOWEST_LOGPROB
@@ -70,3 +71,15 @@ def test_a_row_does_not_depend_on_its_neighbours(num_threads: int) -> None:
             assert together == alone
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_kernels_find_the_same() -> None:
+    kernels = load_kernels().kernels
+    assert kernels is not None
+    # Coarse values, so that equals stand at the cut; a row that allows one token, and none.
+    values = (torch.randn(4, 3001, generator=torch.Generator().manual_seed(1)) * 4).round()
+    values[2] = values[3] = -math.inf
+    values[2, 77] = 1.5
+    for number in (1, 5, 20):
+        expected = token_logprobs(values, [0, 1, 77, 3], number)
+        assert token_logprobs(values, [0, 1, 77, 3], number, kernels) == expected
