@@ -118,7 +118,7 @@ def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for path in sorted(SOURCE.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    digest.update(_version(compiler))
+    digest.update(compiler.encode() + _version(compiler))
     digest.update(" ".join((*_FLAGS, *flags, *_cpu_flags())).encode())
     digest.update(_cpu().encode())
     return digest.hexdigest()[:20]

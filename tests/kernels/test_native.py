@@ -99,9 +99,24 @@ def built_for(folder: Path, *flags: str) -> Kernels:
     return Kernels(out)
 
 
-@pytest.fixture(
-    scope="module", params=[("-march=x86-64-v3",), ("-march=x86-64",)] if IS_X86 else [()]
-)
+def instruction_sets() -> list[tuple[str, ...]]:
+    """Flags for older CPUs than this one, and for newer ones without their newest units."""
+    if not IS_X86:
+        return [()]
+    known = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+    sets: list[tuple[str, ...]] = [("-march=x86-64-v3",), ("-march=x86-64",)]
+    if "avx_vnni" in known:
+        sets.append(("-march=x86-64-v3", "-mavxvnni"))
+    if "avx512bw" in known:
+        sets.append(("-march=x86-64-v4",))
+    if "avx512_vnni" in known:
+        sets.append(("-march=x86-64-v4", "-mavx512vnni"))
+    if "amx_tile" in known:
+        sets.append(("-march=native", "-mno-amx-tile", "-mno-amx-int8", "-mno-amx-bf16"))
+    return sets
+
+
+@pytest.fixture(scope="module", params=instruction_sets(), ids=" ".join)
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     return built_for(tmp_path_factory.mktemp("kernels"), *request.param)
 

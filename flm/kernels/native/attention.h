@@ -7,76 +7,101 @@
 // part.
 #pragma once
 
+#include "functions.h"
 #include "pages.h"
 
 constexpr int PART_PAGES = 16;
 constexpr int PART = PAGE * PART_PAGES;
-constexpr int MAX_QUERIES = 12;
 constexpr int MAX_HEAD_DIM = 512;
 
-// Statistics of a query over some positions: o is not divided by the sum yet.
+
+// Statistics of a query over some positions, in base 2: o is not divided by the sum yet.
 struct Partial {
   float top, sum;
   float* o;
 };
 
-static FLM_INLINE float exp_one(float x) { return vexp(splat(x))[0]; }
+// The factor that makes products of queries and keys the exponents of base 2.
+static inline float query_scale(int head_dim) {
+  return 1.44269504088896341f / std::sqrt((float)head_dim);
+}
+
+static FLM_INLINE float exp2_one(float x) { return first_lane(exp2_down(splat(x))); }
 
 static inline void merge(Partial& into, const Partial& part, int head_dim) {
   float top = into.top > part.top ? into.top : part.top;
-  float a = exp_one(into.top - top), b = exp_one(part.top - top);
+  float a = exp2_one(into.top - top), b = exp2_one(part.top - top);
   into.sum = into.sum * a + part.sum * b;
   into.top = top;
   for (int d = 0; d < head_dim; d += LANES)
     store(into.o + d, fma(load(into.o + d), splat(a), load(part.o + d) * b));
 }
 
-typedef float Scores[PART] __attribute__((aligned(64)));
+// A line more than a part: rows whose distance is a power of two would share few places of a cache.
+typedef float Scores[PART + LANES] __attribute__((aligned(64)));
+typedef Factors Weights[PART / 2 + LANES] __attribute__((aligned(64)));
+typedef Factors Query[MAX_HEAD_DIM / 2 + LANES] __attribute__((aligned(64)));
 
-// Scores of one page: queries are pairs of dimensions, [N, head_dim / 2].
-template <int N>
-static FLM_INLINE void score(const int32_t* q, const brain_t* keys, const brain_t* next, int num_pairs,
-                             int at, Scores* scores) {
-  vf first[N], second[N];
-  for (int n = 0; n < N; n++) first[n] = second[n] = splat(0.0f);
-  for (int d = 0; d < num_pairs; d++) {
-    __builtin_prefetch(next + d * 2 * PAGE);  // pages lie anywhere: the processor cannot guess
-    __builtin_prefetch(next + d * 2 * PAGE + PAGE);
-    vi k0 = load_int(keys + d * 2 * PAGE), k1 = load_int(keys + d * 2 * PAGE + PAGE);
-    for (int n = 0; n < N; n++) {
-      first[n] = add_pairs(first[n], k0, q[n * num_pairs + d]);
-      second[n] = add_pairs(second[n], k1, q[n * num_pairs + d]);
+// Scores of H * 16 positions of a page.
+template <int N, int H>
+static FLM_INLINE void score(const Query* q, const brain_t* keys, const brain_t* next,
+                             int num_pairs, int at, Scores* scores) {
+  vf sums[N][H];
+  for (int n = 0; n < N; n++)
+    for (int h = 0; h < H; h++) sums[n][h] = splat(0.0f);
+  for (int d = 0; d < num_pairs; d++)
+    for (int h = 0; h < H; h++) {
+      const int line = (d * PAGE + h * LANES) * 2;
+      __builtin_prefetch(next + line);  // pages lie anywhere: the processor cannot guess
+      add_products(sums, h, load_int(keys + line), [&](int n) { return q[n][d]; });
     }
-  }
-  for (int n = 0; n < N; n++) {
-    store(scores[n] + at, first[n]);
-    store(scores[n] + at + LANES, second[n]);
+  for (int n = 0; n < N; n++)
+    for (int h = 0; h < H; h++) store(scores[n] + at + h * LANES, sums[n][h]);
+}
+
+template <int N>
+static FLM_INLINE void score_page(const Query* q, const brain_t* keys, const brain_t* next,
+                                  int num_pairs, int at, Scores* scores) {
+  if constexpr (FEW_REGISTERS && N > 6) {
+    score_page<6>(q, keys, next, num_pairs, at, scores);
+    score_page<N - 6>(q + 6, keys, keys, num_pairs, at, scores + 6);
+  } else {
+    constexpr int H = FEW_REGISTERS && N > 3 ? 1 : 2;
+    for (int h = 0; h < 2; h += H)
+      score<N, H>(q, keys + h * LANES * 2, next + h * LANES * 2, num_pairs, at + h * LANES, scores);
   }
 }
 
-// exp(score - maximum) in place for the first `limit` scores, 0 for the rest.
+// The first `limit` scores become weights relative to the largest, those up to num_keys 0.
 static inline void soften(float* scores, int num_keys, int limit, Partial& out) {
-  const vf lowest = splat(-INFINITY);
-  vf lane;
-  for (int i = 0; i < LANES; i++) lane[i] = (float)i;
-  vf top = lowest;
-  for (int j = 0; j < num_keys; j += LANES) {
-    vf s = lane + (float)j < splat((float)limit) ? load(scores + j) : lowest;
-    store(scores + j, s);
-    top = vmax(top, s);
+  const int whole = limit / LANES * LANES;
+  const vi is_seen = lane_numbers() < splat((float)(limit - whole));
+  vf top = splat(-INFINITY), other = top;
+  int j = 0;
+  for (; j + 2 * LANES <= whole; j += 2 * LANES) {
+    top = vmax(top, load(scores + j));
+    other = vmax(other, load(scores + j + LANES));
   }
-  out.top = lane_max(top);
-  vf base = splat(out.top == -INFINITY ? 0.0f : out.top), sum = splat(0.0f);
-  for (int j = 0; j < num_keys; j += LANES) {
-    vf e = vexp(load(scores + j) - base);
+  if (j < whole) top = vmax(top, load(scores + j));
+  if (whole < limit)
+    other = vmax(other, select(is_seen, load(scores + whole), splat(-INFINITY)));
+  out.top = lane_max(vmax(top, other));
+  const vf base = splat(out.top);
+  vf sum = splat(0.0f);
+  for (j = 0; j < whole; j += LANES) {
+    vf e = exp2_down(load(scores + j) - base);
     store(scores + j, e);
     sum += e;
   }
+  if (whole < limit) {
+    vf e = select(is_seen, exp2_down(load(scores + j) - base), splat(0.0f));
+    store(scores + j, e);
+    sum += e;
+    j += LANES;
+  }
+  for (; j < num_keys; j += LANES) store(scores + j, splat(0.0f));
   out.sum = lane_sum(sum);
 }
-
-// Weights of one part as pairs of positions.
-typedef int32_t Weights[PART / 2] __attribute__((aligned(64)));
 
 template <int N, int V>
 static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int32_t* table,
@@ -90,16 +115,12 @@ static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int
     const int later = j + PAGE < num_keys ? j / PAGE + 1 : j / PAGE;
     const brain_t* next = (const brain_t*)pages.values_of(table[later], kv_head) + d * 2;
     const int pairs = ((num_keys - j < PAGE ? num_keys - j : PAGE) + 1) / 2;
-    for (int i = 0; i < pairs; i++) {
-      vi value[V];
+    for (int i = 0; i < pairs; i++)
       for (int v = 0; v < V; v++) {
         __builtin_prefetch(next + i * width + v * 2 * LANES);
-        value[v] = load_int(values + i * width + v * 2 * LANES);
+        add_products(sums, v, load_int(values + i * width + v * 2 * LANES),
+                     [&](int n) { return weights[n][j / 2 + i]; });
       }
-      for (int n = 0; n < N; n++)
-        for (int v = 0; v < V; v++)
-          sums[n][v] = add_pairs(sums[n][v], value[v], weights[n][j / 2 + i]);
-    }
   }
   for (int n = 0; n < N; n++)
     for (int v = 0; v < V; v++) store(out[n].o + d + v * LANES, sums[n][v]);
@@ -108,11 +129,18 @@ static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int
 template <int N>
 static FLM_INLINE void mix_all(const Weights* weights, const Pages& pages, const int32_t* table,
                                int kv_head, int num_keys, Partial* out) {
-  int d = 0;
-  for (; d + 4 * LANES <= pages.head_dim; d += 4 * LANES)
-    mix<N, 4>(weights, pages, table, kv_head, d, num_keys, out);
-  for (; d < pages.head_dim; d += LANES)
-    mix<N, 1>(weights, pages, table, kv_head, d, num_keys, out);
+  constexpr int most = FEW_REGISTERS ? 6 : 4;
+  if constexpr (N > most) {
+    mix_all<most>(weights, pages, table, kv_head, num_keys, out);
+    mix_all<N - most>(weights + most, pages, table, kv_head, num_keys, out + most);
+  } else {
+    constexpr int V = !FEW_REGISTERS || N == 1 ? 4 : N <= 3 ? 2 : 1;
+    int d = 0;
+    for (; d + V * LANES <= pages.head_dim; d += V * LANES)
+      mix<N, V>(weights, pages, table, kv_head, d, num_keys, out);
+    for (; d < pages.head_dim; d += LANES)
+      mix<N, 1>(weights, pages, table, kv_head, d, num_keys, out);
+  }
 }
 
 // What is read after the keys of the page at position j: the next ones, or the first values.
@@ -122,11 +150,12 @@ static FLM_INLINE const uint8_t* next_page(const Pages& pages, const int32_t* ta
                              : pages.values_of(table[0], kv_head);
 }
 
-// Queries, already divided by sqrt(head_dim), as pairs of dimensions.
+// Queries times query_scale.
 struct BrainQueries {
-  int32_t pairs[MAX_QUERIES * MAX_HEAD_DIM / 2] __attribute__((aligned(64)));
+  static constexpr int CAPACITY = 12;  // that are looked at together
+  Query queries[CAPACITY];
 
-  void set(int n, const float* q, int dim) { to_pairs(q, dim, pairs + n * dim / 2); }
+  void set(int n, const float* q, int dim) { to_factors(q, dim, queries[n]); }
 };
 
 // N queries over one part: `table` begins at its first page, query n sees limits[n] of its
@@ -140,19 +169,13 @@ static void attend_part(const BrainQueries& q, const Pages& pages, const int32_t
   int rounded = (num_keys + PAGE - 1) / PAGE * PAGE;
   for (int j = 0; j < num_keys; j += PAGE) {
     const brain_t* keys = (const brain_t*)pages.keys_of(table[j / PAGE], kv_head);
-    score<N>(q.pairs, keys, (const brain_t*)next_page(pages, table, kv_head, j, num_keys),
-             pages.head_dim / 2, j, scores);
+    score_page<N>(q.queries, keys, (const brain_t*)next_page(pages, table, kv_head, j, num_keys),
+                  pages.head_dim / 2, j, scores);
   }
   Weights weights[N];
   for (int n = 0; n < N; n++) {
     soften(scores[n], rounded, limits[n], out[n]);
-    to_pairs(scores[n], rounded, weights[n]);
+    to_factors(scores[n], rounded, weights[n]);
   }
-  int n = 0;
-  for (; n + 4 <= N; n += 4) mix_all<4>(weights + n, pages, table, kv_head, num_keys, out + n);
-  switch (N - n) {
-    case 3: return mix_all<3>(weights + n, pages, table, kv_head, num_keys, out + n);
-    case 2: return mix_all<2>(weights + n, pages, table, kv_head, num_keys, out + n);
-    case 1: return mix_all<1>(weights + n, pages, table, kv_head, num_keys, out + n);
-  }
+  mix_all<N>(weights, pages, table, kv_head, num_keys, out);
 }

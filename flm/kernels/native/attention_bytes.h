@@ -11,7 +11,7 @@ struct Numbers {
   int32_t low[COUNT / 4], high[COUNT / 4];
 };
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(FLM_AVX512)
 
 // A product takes bytes without and with a sign, so a number is split into its lower and upper byte.
 
@@ -41,23 +41,18 @@ struct Sums {
   FLM_INLINE __m512i whole() const { return _mm512_add_epi32(low, _mm512_slli_epi32(high, 8)); }
 };
 
-static FLM_INLINE void put_bytes(int32_t* fours, __m512i numbers) {
-  _mm_storeu_si128((__m128i*)fours, _mm512_cvtepi32_epi8(numbers));
-}
-
 // 16 numbers with a sign: the lower byte has one too.
 template <int COUNT>
 static FLM_INLINE void put_signed(Numbers<COUNT>& to, int at, vi numbers) {
-  __m512i n = (__m512i)numbers;
-  put_bytes(to.low + at / 4, n);
-  put_bytes(to.high + at / 4, _mm512_srai_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(128)), 8));
+  store_bytes(to.low + at / 4, numbers);
+  store_bytes(to.high + at / 4, (numbers + 128) >> 8);
 }
 
 // 16 numbers from 0 up.
 template <int COUNT>
 static FLM_INLINE void put_unsigned(Numbers<COUNT>& to, int at, vi numbers) {
-  put_bytes(to.low + at / 4, (__m512i)numbers);
-  put_bytes(to.high + at / 4, _mm512_srli_epi32((__m512i)numbers, 8));
+  store_bytes(to.low + at / 4, numbers);
+  store_bytes(to.high + at / 4, numbers >> 8);
 }
 
 #else
@@ -66,8 +61,6 @@ static FLM_INLINE void put_unsigned(Numbers<COUNT>& to, int at, vi numbers) {
 // in the upper.
 
 #if defined(__AVX2__)
-
-typedef int32_t vi8 __attribute__((vector_size(32)));
 
 struct Bytes {
   __m256i even[2], odd[2];
@@ -103,8 +96,7 @@ struct Sums {
     add_values(bytes, even, odd);
   }
   FLM_INLINE vf of_values() const {
-    return to_float(__builtin_shufflevector((vi8)half[0], (vi8)half[1], 0, 1, 2, 3, 4, 5, 6, 7, 8,
-                                            9, 10, 11, 12, 13, 14, 15));
+    return to_float(vi{(int8)half[0], (int8)half[1]});
   }
   FLM_INLINE vf of_keys(int32_t) const { return of_values(); }
 };
@@ -117,7 +109,7 @@ static FLM_INLINE Bytes load_values(const uint8_t* p) { return load_int(p); }
 static FLM_INLINE Bytes load_keys(const uint8_t* p) { return load_int(p) ^ (int32_t)0x80808080; }
 
 struct Sums {
-  vi sum = {};
+  vi sum = splat_int(0);
 
   FLM_INLINE void add_values(Bytes bytes, int32_t even, int32_t odd) {
     sum += (bytes << 24 >> 24) * (int32_t)(int16_t)even;
@@ -134,9 +126,11 @@ struct Sums {
 
 template <int COUNT>
 static FLM_INLINE void put_signed(Numbers<COUNT>& to, int at, vi numbers) {
+  int32_t n[LANES];
+  store_int(n, numbers);
   for (int i = 0; i < LANES; i += 4) {
-    to.low[(at + i) / 4] = (numbers[i] & 0xffff) | (int32_t)((uint32_t)numbers[i + 2] << 16);
-    to.high[(at + i) / 4] = (numbers[i + 1] & 0xffff) | (int32_t)((uint32_t)numbers[i + 3] << 16);
+    to.low[(at + i) / 4] = (n[i] & 0xffff) | (int32_t)((uint32_t)n[i + 2] << 16);
+    to.high[(at + i) / 4] = (n[i + 1] & 0xffff) | (int32_t)((uint32_t)n[i + 3] << 16);
   }
 }
 
@@ -150,17 +144,18 @@ static FLM_INLINE void put_unsigned(Numbers<COUNT>& to, int at, vi numbers) {
 // The upper byte of this with a sign, rounded, is 127; sums of 512 products with bytes fit 32 bits.
 constexpr float MOST = 127.0f * 256.0f;
 
-// Queries, already divided by sqrt(head_dim).
+// Queries times query_scale.
 struct ByteQueries {
-  Numbers<MAX_HEAD_DIM> numbers[MAX_QUERIES];
-  int32_t sums[MAX_QUERIES];
-  float scales[MAX_QUERIES];
+  static constexpr int CAPACITY = 12;
+  Numbers<MAX_HEAD_DIM> numbers[CAPACITY];
+  int32_t sums[CAPACITY];
+  float scales[CAPACITY];
 
   void set(int n, const float* q, int dim) {
     vf top = splat(0.0f);
     for (int d = 0; d < dim; d += LANES) top = vmax(top, vmax(load(q + d), -load(q + d)));
     const float most = lane_max(top), inverse = most > 1e-30f ? MOST / most : 0.0f;
-    vi sum = {};
+    vi sum = splat_int(0);
     for (int d = 0; d < dim; d += LANES) {
       vi rounded = round_to_int(load(q + d) * inverse);
       sum += rounded;
@@ -171,41 +166,40 @@ struct ByteQueries {
   }
 };
 
-// Scores of H * 16 positions of a page.
-template <int N, int H>
+// Scores of H * 16 positions of a page, for the queries FIRST to FIRST + N - 1.
+template <int N, int FIRST, int H>
 static FLM_INLINE void score_bytes(const ByteQueries& q, const uint8_t* keys, const uint8_t* scales,
                                    const uint8_t* next, int num_fours, int at, Scores* scores) {
   Sums sums[N][H];
-  for (int d = 0; d < num_fours; d++) {
-    Bytes four[H];
+  for (int d = 0; d < num_fours; d++)
     for (int h = 0; h < H; h++) {
       __builtin_prefetch(next + (d * PAGE + h * LANES) * 4);
-      four[h] = load_keys(keys + (d * PAGE + h * LANES) * 4);
+      const Bytes four = load_keys(keys + (d * PAGE + h * LANES) * 4);
+      for (int n = 0; n < N; n++)
+        sums[n][h].add_keys(four, q.numbers[FIRST + n].low[d], q.numbers[FIRST + n].high[d]);
     }
-    for (int n = 0; n < N; n++)
-      for (int h = 0; h < H; h++)
-        sums[n][h].add_keys(four[h], q.numbers[n].low[d], q.numbers[n].high[d]);
-  }
   for (int h = 0; h < H; h++) {
     vf scale = load_brain(scales + h * LANES * sizeof(brain_t));
     for (int n = 0; n < N; n++)
-      store(scores[n] + at + h * LANES, sums[n][h].of_keys(q.sums[n]) * scale * q.scales[n]);
+      store(scores[FIRST + n] + at + h * LANES,
+            sums[n][h].of_keys(q.sums[FIRST + n]) * scale * q.scales[FIRST + n]);
   }
 }
 
-template <int N>
+template <int N, int FIRST = 0>
 static FLM_INLINE void score_page(const ByteQueries& q, const Pages& pages, const uint8_t* keys,
                                   const uint8_t* next, int at, Scores* scores) {
-  const uint8_t* scales = keys + pages.scales_at();
-  const int num_fours = pages.head_dim / 4;
-  __builtin_prefetch(next + pages.scales_at());
-  if (N <= 6) {  // all sums fit the registers
-    score_bytes<N, 2>(q, keys, scales, next, num_fours, at, scores);
-    return;
+  if constexpr (FEW_REGISTERS && N > 4) {
+    score_page<4, FIRST>(q, pages, keys, next, at, scores);
+    score_page<N - 4, FIRST + 4>(q, pages, keys, keys, at, scores);
+  } else {
+    constexpr int H = !FEW_REGISTERS && N <= 6 ? 2 : 1;  // all sums fit the registers
+    const uint8_t* scales = keys + pages.scales_at();
+    __builtin_prefetch(next + pages.scales_at());
+    for (int h = 0; h < 2; h += H)
+      score_bytes<N, FIRST, H>(q, keys + h * LANES * 4, scales + h * LANES * sizeof(brain_t),
+                               next + h * LANES * 4, pages.head_dim / 4, at + h * LANES, scores);
   }
-  for (int half = 0; half < 2; half++)
-    score_bytes<N, 1>(q, keys + half * LANES * 4, scales + half * LANES * sizeof(brain_t),
-                      next + half * LANES * 4, num_fours, at + half * LANES, scores);
 }
 
 typedef Numbers<PART> ByteWeights;
@@ -213,11 +207,12 @@ typedef Numbers<PART> ByteWeights;
 // The weights times the scales of their values, rounded; returns what one of the numbers is worth.
 static FLM_INLINE float round_weights(float* weights, const float* scales, int num_keys, int limit,
                                       ByteWeights& out) {
-  vf lane, top = splat(0.0f);
-  for (int i = 0; i < LANES; i++) lane[i] = (float)i;
+  const vf lane = lane_numbers();
+  vf top = splat(0.0f);
   for (int j = 0; j < num_keys; j += LANES) {
     // What a former holder left as a scale may be anything.
-    vf w = lane + (float)j < splat((float)limit) ? load(weights + j) * load(scales + j) : splat(0.0f);
+    vf w = select(lane + (float)j < splat((float)limit), load(weights + j) * load(scales + j),
+                  splat(0.0f));
     store(weights + j, w);
     top = vmax(top, w);
   }
@@ -238,16 +233,13 @@ static FLM_INLINE void mix_bytes(const ByteWeights* weights, const float* worth,
     const int later = j + PAGE < num_keys ? j / PAGE + 1 : j / PAGE;
     const uint8_t* next = pages.values_of(table[later], kv_head) + d * 4;
     const int fours = ((num_keys - j < PAGE ? num_keys - j : PAGE) + 3) / 4;
-    for (int i = 0; i < fours; i++) {
-      Bytes value[V];
+    for (int i = 0; i < fours; i++)
       for (int v = 0; v < V; v++) {
         __builtin_prefetch(next + i * width + v * LANES * 4);
-        value[v] = load_values(values + i * width + v * LANES * 4);
+        const Bytes value = load_values(values + i * width + v * LANES * 4);
+        for (int n = 0; n < N; n++)
+          sums[n][v].add_values(value, weights[n].low[j / 4 + i], weights[n].high[j / 4 + i]);
       }
-      for (int n = 0; n < N; n++)
-        for (int v = 0; v < V; v++)
-          sums[n][v].add_values(value[v], weights[n].low[j / 4 + i], weights[n].high[j / 4 + i]);
-    }
   }
   for (int n = 0; n < N; n++)
     for (int v = 0; v < V; v++)
@@ -258,12 +250,17 @@ template <int N>
 static FLM_INLINE void mix_all_bytes(const ByteWeights* weights, const float* worth,
                                      const Pages& pages, const int32_t* table, int kv_head,
                                      int num_keys, Partial* out) {
-  constexpr int V = N <= 2 ? 4 : 2;
-  int d = 0;
-  for (; d + V * LANES <= pages.head_dim; d += V * LANES)
-    mix_bytes<N, V>(weights, worth, pages, table, kv_head, d, num_keys, out);
-  for (; d < pages.head_dim; d += LANES)
-    mix_bytes<N, 1>(weights, worth, pages, table, kv_head, d, num_keys, out);
+  if constexpr (N > 4) {
+    mix_all_bytes<4>(weights, worth, pages, table, kv_head, num_keys, out);
+    mix_all_bytes<N - 4>(weights + 4, worth + 4, pages, table, kv_head, num_keys, out + 4);
+  } else {
+    constexpr int V = FEW_REGISTERS ? (N <= 2 ? 2 : 1) : N <= 2 ? 4 : 2;
+    int d = 0;
+    for (; d + V * LANES <= pages.head_dim; d += V * LANES)
+      mix_bytes<N, V>(weights, worth, pages, table, kv_head, d, num_keys, out);
+    for (; d < pages.head_dim; d += LANES)
+      mix_bytes<N, 1>(weights, worth, pages, table, kv_head, d, num_keys, out);
+  }
 }
 
 template <int N>
@@ -288,14 +285,7 @@ static void attend_part(const ByteQueries& q, const Pages& pages, const int32_t*
     soften(scores[n], rounded, limits[n], out[n]);
     worth[n] = round_weights(scores[n], scales, rounded, limits[n], weights[n]);
   }
-  int n = 0;
-  for (; n + 4 <= N; n += 4)
-    mix_all_bytes<4>(weights + n, worth + n, pages, table, kv_head, num_keys, out + n);
-  switch (N - n) {
-    case 3: return mix_all_bytes<3>(weights + n, worth + n, pages, table, kv_head, num_keys, out + n);
-    case 2: return mix_all_bytes<2>(weights + n, worth + n, pages, table, kv_head, num_keys, out + n);
-    case 1: return mix_all_bytes<1>(weights + n, worth + n, pages, table, kv_head, num_keys, out + n);
-  }
+  mix_all_bytes<N>(weights, worth, pages, table, kv_head, num_keys, out);
 }
 
 template <typename Queries>
@@ -304,10 +294,11 @@ using AttendPart = void (*)(const Queries&, const Pages&, const int32_t*, int, c
 // attend_part for a number of queries that is known while running. Static, as the table of an
 // exported function would be one and the same for all builds of this that a process loads.
 template <typename Queries>
-static AttendPart<Queries> attend_part_for(int num_queries) {
-  static const AttendPart<Queries> table[MAX_QUERIES] = {
+static void attend_queries(const Queries& q, int count, const Pages& pages, const int32_t* table,
+                           int kv_head, const int* limits, Partial* out) {
+  static const AttendPart<Queries> parts[Queries::CAPACITY] = {
       attend_part<1>, attend_part<2>, attend_part<3>, attend_part<4>,  attend_part<5>,
       attend_part<6>, attend_part<7>, attend_part<8>, attend_part<9>,  attend_part<10>,
       attend_part<11>, attend_part<12>};
-  return table[num_queries - 1];
+  parts[count - 1](q, pages, table, kv_head, limits, out);
 }

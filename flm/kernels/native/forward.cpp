@@ -9,11 +9,12 @@
 #include <new>
 
 #include "attention_bytes.h"
-#include "matrix.h"
+#include "multiply.h"
 #include "product.h"
 #include "profile.h"
 #include "select.h"
 #include "team.h"
+#include "tiles.h"
 
 extern "C" {
 
@@ -68,7 +69,8 @@ class Forward {
     // Rows of long runs are taken in tiles; a lone row is cut into parts for balance.
     // Sharing out so few rows would leave members waiting: each makes the inputs of its products.
     copies_ = b_.num_rows <= m_.num_threads ? m_.num_threads : 1;
-    tile_rows_ = group_ >= MAX_QUERIES ? 1 : MAX_QUERIES / group_;
+    has_tiles_ = m_.kv_format == BRAIN && m_.head_dim % 32 == 0 && have_tiles();
+    tile_rows_ = std::max(1, most_queries() / group_);
     for (int i = 0; i < b_.num_runs; i++) {
       const int32_t* r = b_.runs + i * 3;
       runs_.push_back({r[0], r[1], r[2], b_.tables + (size_t)i * b_.table_width});
@@ -249,11 +251,10 @@ class Forward {
         for (int h = 0; h < m_.num_kv_heads; h++) write(layer, pages, groups_[i], h);
       });
     }
-    for (size_t i = me; i < items_.size(); i += team.size())
-      if (m_.kv_format == BRAIN)
-        attend<BrainQueries>(layer, pages, items_[i]);
-      else
-        attend<ByteQueries>(layer, pages, items_[i]);
+    for (size_t i = me; i < items_.size(); i += team.size()) {
+      if (items_[i].writes) write(layer, pages, {items_[i].run, items_[i].row, 1}, items_[i].kv_head);
+      attend(layer, pages, items_[i]);
+    }
     team.barrier();
     if (num_partials_ > 0) merge_partials(me, team);
   }
@@ -287,22 +288,38 @@ class Forward {
                 keys + kv_size_, qkv_size_);
   }
 
-  // A head's query, rotated and divided by sqrt(head_dim).
+  // A head's query, rotated and times query_scale.
   void query(const Layer& layer, int row, int head, float* q) const {
     const int dim = m_.head_dim;
-    const float scale = 1.0f / std::sqrt((float)dim);
+    const float scale = query_scale(dim);
     std::memcpy(q, qkv_ + (size_t)row * qkv_size_ + head * dim, dim * sizeof(float));
     if (layer.query_norm != nullptr) norm(q, layer.query_norm, dim, q);
     rotate(q, row);
     for (int d = 0; d < dim; d += LANES) store(q + d, load(q + d) * scale);
   }
 
-  template <typename Queries>
+  int most_queries() const {
+#if defined(FLM_TILES)
+    if (has_tiles_) return TileQueries::CAPACITY;
+#endif
+    return m_.kv_format == BRAIN ? BrainQueries::CAPACITY : ByteQueries::CAPACITY;
+  }
+
   void attend(const Layer& layer, const Pages& pages, const Item& item) {
-    if (item.writes) write(layer, pages, {item.run, item.row, 1}, item.kv_head);
-    // More than 12 heads share few models' keys.
-    for (int g = 0; g < group_; g += MAX_QUERIES)
-      attend<Queries>(layer, pages, item, g, std::min(group_ - g, MAX_QUERIES));
+    // There are few models with more heads that share keys.
+    for (int g = 0; g < group_; g += most_queries()) {
+      const int heads = std::min(group_ - g, most_queries());
+#if defined(FLM_TILES)
+      if (has_tiles_) {
+        attend<TileQueries>(layer, pages, item, g, heads);
+        continue;
+      }
+#endif
+      if (m_.kv_format == BRAIN)
+        attend<BrainQueries>(layer, pages, item, g, heads);
+      else
+        attend<ByteQueries>(layer, pages, item, g, heads);
+    }
   }
 
   // The heads `first` to first + heads - 1 of those that share the item's keys.
@@ -310,10 +327,10 @@ class Forward {
   void attend(const Layer& layer, const Pages& pages, const Item& item, int first, int heads) {
     const int dim = m_.head_dim, count = item.count * heads;
     Queries q;
-    float o[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
-    float o_part[MAX_QUERIES * MAX_HEAD_DIM] __attribute__((aligned(64)));
-    Partial whole[MAX_QUERIES], part[MAX_QUERIES];
-    int positions[MAX_QUERIES];
+    float o[Queries::CAPACITY * MAX_HEAD_DIM] __attribute__((aligned(64)));
+    float o_part[Queries::CAPACITY * MAX_HEAD_DIM] __attribute__((aligned(64)));
+    Partial whole[Queries::CAPACITY], part[Queries::CAPACITY];
+    int positions[Queries::CAPACITY];
     for (int n = 0; n < count; n++) {
       const int row = item.row + n / heads, head = item.kv_head * group_ + first + n % heads;
       query(layer, row, head, o);
@@ -323,14 +340,14 @@ class Forward {
       part[n].o = o_part + n * dim;
     }
     for (int p = item.part; p < item.part + item.num_parts; p++) {
-      int limits[MAX_QUERIES];
+      int limits[Queries::CAPACITY];
       for (int n = 0; n < count; n++) {
         int seen = positions[n] + 1 - p * PART;
         limits[n] = seen < 0 ? 0 : seen > PART ? PART : seen;
       }
       const bool is_first = p == item.part;
-      attend_part_for<Queries>(count)(q, pages, item.run->table + p * PART_PAGES, item.kv_head,
-                                      limits, is_first ? whole : part);
+      attend_queries(q, count, pages, item.run->table + p * PART_PAGES, item.kv_head, limits,
+                     is_first ? whole : part);
       for (int n = 0; n < count && !is_first; n++)
         if (limits[n] > 0) merge(whole[n], part[n], dim);
     }
@@ -412,14 +429,21 @@ class Forward {
                  [&](int panel, int row, vf sums, bool is_second) {
                    float* to = b_.logits + (size_t)row * m_.vocab + panel * LANES;
                    int left = m_.vocab - panel * LANES;
-                   for (int i = 0; i < (left < LANES ? left : LANES); i++)
-                     to[i] = is_second ? to[i] + sums[i] : sums[i];
+                   float own[LANES] = {};
+                   const bool is_whole = left >= LANES;
+                   if (is_second) {
+                     if (!is_whole) std::memcpy(own, to, left * sizeof(float));
+                     sums += load(is_whole ? to : own);
+                   }
+                   store(is_whole ? to : own, sums);
+                   if (!is_whole) std::memcpy(to, own, left * sizeof(float));
                  });
   }
 
   const Model& m_;
   const Batch& b_;
   int group_, query_size_, kv_size_, qkv_size_, tile_rows_, copies_, num_partials_ = 0;
+  bool has_tiles_;
   std::vector<Run> runs_;
   std::vector<Item> items_;
   std::vector<Group> groups_;

@@ -10,7 +10,7 @@
 // of its position.
 #pragma once
 
-#include "vec.h"
+#include "numbers.h"
 
 constexpr int PAGE = 32;
 constexpr int GROUP = 4;  // positions that are written together: those that share lanes
@@ -56,7 +56,7 @@ static inline void write_values_brain(const float* values, size_t stride, int co
     for (int d = 0; d < dim; d += LANES) {
       vi pair = has_first ? to_brain(load(values + d)) : load_int(lanes + d) & 0xffff;
       if (has_second) pair |= to_brain(load(second + d)) << 16;
-      std::memcpy(lanes + d, &pair, sizeof pair);
+      store_int(lanes + d, pair);
     }
     const int done = has_first && has_second ? 2 : 1;
     slot += done;
@@ -85,10 +85,10 @@ static inline void write_key_byte(const float* key, int dim, int slot, uint8_t* 
   const Scale scale = scale_of(key, dim);
   int32_t* lanes = (int32_t*)page + slot;
   for (int d = 0; d < dim; d += LANES) {
-    vub bytes = __builtin_convertvector(round_to_int(load(key + d) * scale.inverse) + 128, vub);
     int32_t fours[LANES / 4];
-    std::memcpy(fours, &bytes, sizeof fours);
-    for (int i = 0; i < LANES / 4; i++) lanes[(d / 4 + i) * PAGE] = fours[i];
+    store_bytes(fours, round_to_int(load(key + d) * scale.inverse));
+    for (int i = 0; i < LANES / 4; i++)  // 128 more is the other upper bit
+      lanes[(d / 4 + i) * PAGE] = fours[i] ^ (int32_t)0x80808080;
   }
   ((brain_t*)(page + (size_t)dim * PAGE))[slot] = scale.bits;
 }
@@ -105,12 +105,12 @@ static inline void write_values_byte(const float* values, size_t stride, int cou
     ((brain_t*)(page + (size_t)dim * PAGE))[slot + i] = scale.bits;
   }
   for (int d = 0; d < dim; d += LANES) {
-    vi four = first == 0 ? vi{} : load_int(lanes + d) & kept;
+    vi four = first == 0 ? splat_int(0) : load_int(lanes + d) & kept;
     for (int i = 0; i < count; i++) {
       vi byte = round_to_int(load(values + i * stride + d) * inverses[i]) & 0xff;
       four |= byte << (8 * (first + i));
     }
-    std::memcpy(lanes + d, &four, sizeof four);
+    store_int(lanes + d, four);
   }
 }
 

@@ -21,21 +21,19 @@ static FLM_INLINE vf load_tail(const float* p, int count) {
   return load(lanes);
 }
 
-typedef float quad __attribute__((vector_size(16)));
-
 // Four lane_sum()s at once, in its order.
-static FLM_INLINE quad lane_sums(const vf* a) {
-  quad folded[4];
+static FLM_INLINE float4 lane_sums(const vf* a) {
+  float4 folded[4];
   for (int i = 0; i < 4; i++) {
-    quad part[4];
+    float4 part[4];
     std::memcpy(part, &a[i], sizeof part);
     folded[i] = (part[0] + part[2]) + (part[1] + part[3]);
   }
-  quad low01 = __builtin_shufflevector(folded[0], folded[1], 0, 4, 1, 5);
-  quad low23 = __builtin_shufflevector(folded[2], folded[3], 0, 4, 1, 5);
-  quad high01 = __builtin_shufflevector(folded[0], folded[1], 2, 6, 3, 7);
-  quad high23 = __builtin_shufflevector(folded[2], folded[3], 2, 6, 3, 7);
-  quad even01 = low01 + high01, even23 = low23 + high23;
+  float4 low01 = __builtin_shufflevector(folded[0], folded[1], 0, 4, 1, 5);
+  float4 low23 = __builtin_shufflevector(folded[2], folded[3], 0, 4, 1, 5);
+  float4 high01 = __builtin_shufflevector(folded[0], folded[1], 2, 6, 3, 7);
+  float4 high23 = __builtin_shufflevector(folded[2], folded[3], 2, 6, 3, 7);
+  float4 even01 = low01 + high01, even23 = low23 + high23;
   return __builtin_shufflevector(even01, even23, 0, 1, 4, 5) +
          __builtin_shufflevector(even01, even23, 2, 3, 6, 7);
 }
@@ -49,7 +47,9 @@ static FLM_INLINE void product_tile(const Product& product, const float* x, int 
   const float *a[ROWS], *b[OUTS];
   for (int r = 0; r < ROWS; r++) a[r] = x + (size_t)(row + r) * length;
   for (int o = 0; o < OUTS; o++) b[o] = product.weights + (size_t)(out + o) * length;
-  vf sums[ROWS][4] = {};
+  vf sums[ROWS][4];
+  for (int r = 0; r < ROWS; r++)
+    for (int o = 0; o < 4; o++) sums[r][o] = splat(0.0f);
   for (int i = 0; i < whole; i += LANES) {
     vf own[ROWS];
     for (int r = 0; r < ROWS; r++) own[r] = load(a[r] + i);
@@ -63,10 +63,10 @@ static FLM_INLINE void product_tile(const Product& product, const float* x, int 
       for (int o = 0; o < OUTS; o++)
         sums[r][o] = fma(load_tail(a[r] + whole, length - whole),
                          load_tail(b[o] + whole, length - whole), sums[r][o]);
-  quad bias = {};
+  float4 bias = {};
   if (product.bias != nullptr) std::memcpy(&bias, product.bias + out, OUTS * sizeof(float));
   for (int r = 0; r < ROWS; r++) {
-    quad found = lane_sums(sums[r]) + bias;
+    float4 found = lane_sums(sums[r]) + bias;
     std::memcpy(results + (size_t)(row + r) * product.num_out + out, &found,
                 OUTS * sizeof(float));
   }
@@ -75,8 +75,9 @@ static FLM_INLINE void product_tile(const Product& product, const float* x, int 
 template <int OUTS>
 static void product_column(const Product& product, const float* x, Share rows, int out,
                            float* results) {
+  constexpr int ROWS = FEW_REGISTERS ? 3 : 4;
   int row = rows.first;
-  for (; row + 4 <= rows.last; row += 4) product_tile<4, OUTS>(product, x, row, out, results);
+  for (; row + ROWS <= rows.last; row += ROWS) product_tile<ROWS, OUTS>(product, x, row, out, results);
   for (; row < rows.last; row++) product_tile<1, OUTS>(product, x, row, out, results);
 }
 
@@ -89,8 +90,10 @@ static void multiply(const Product& product, const float* x, int num_rows, float
     Share outs(product.num_out, me, team.size());
     for (int block = 0; block < blocks; block++) {
       Share rows(num_rows, block, blocks);
+      constexpr int OUTS = FEW_REGISTERS ? 2 : 4;
       int out = outs.first;
-      for (; out + 4 <= outs.last; out += 4) product_column<4>(product, x, rows, out, results);
+      for (; out + OUTS <= outs.last; out += OUTS)
+        product_column<OUTS>(product, x, rows, out, results);
       for (; out < outs.last; out++) product_column<1>(product, x, rows, out, results);
     }
   });

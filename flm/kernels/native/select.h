@@ -16,24 +16,11 @@ static inline bool is_better(const Choice& a, const Choice& b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
-static FLM_INLINE bool any(vi mask) {
-#if defined(__AVX512F__)
-  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
-#else
-  uint64_t words[8];
-  std::memcpy(words, &mask, sizeof words);
-  return (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) != 0;
-#endif
-}
-
 // NaN or plus infinity among `count` values.
 static inline bool has_no_number(const float* values, int count) {
-  vi bad = {};
+  vi bad = splat_int(0);
   int i = 0;
-  for (; i + LANES <= count; i += LANES) {
-    vf v = load(values + i);
-    bad |= !(v < splat(INFINITY));
-  }
+  for (; i + LANES <= count; i += LANES) bad |= ~(load(values + i) < splat(INFINITY));
   bool found = any(bad);
   for (; i < count; i++) found |= !(values[i] < INFINITY);
   return found;
@@ -85,14 +72,15 @@ class Best {
 // Minus infinity where the bit of a value is 0; bits behind the end of `mask` are.
 static inline void rule_out(float* values, int count, const uint8_t* mask, int mask_bytes) {
   const vf out = splat(-INFINITY);
-  vi bit_of;
-  for (int i = 0; i < LANES; i++) bit_of[i] = 1 << i;
+  int32_t bits_of_lanes[LANES];
+  for (int i = 0; i < LANES; i++) bits_of_lanes[i] = 1 << i;
+  const vi bit_of = load_int(bits_of_lanes);
   for (int at = 0; at < count; at += LANES) {
     const int byte = at / 8;
     int32_t bits = byte < mask_bytes ? mask[byte] : 0;
     if (byte + 1 < mask_bytes) bits |= mask[byte + 1] << 8;
     if (at + LANES <= count) {
-      store(values + at, ((vi{} + bits) & bit_of) != 0 ? load(values + at) : out);
+      store(values + at, select((bit_of & bits) != 0, load(values + at), out));
       continue;
     }
     for (int i = 0; at + i < count; i++)

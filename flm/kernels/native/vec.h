@@ -1,10 +1,12 @@
-// Sixteen float lanes, the same arithmetic on every machine: AVX-512, AVX2 or what the compiler
-// makes of plain vectors. Compile with -ffp-contract=off: only fma() fuses.
+// Sixteen lanes as vectors of the machine: one of AVX-512, two of AVX2, four elsewhere. (A compiler
+// keeps a vector that is wider than the machine's in memory.) Compile with -ffp-contract=off: only
+// fma() fuses.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -13,220 +15,310 @@
 #define FLM_INLINE inline __attribute__((always_inline))
 
 constexpr int LANES = 16;
-typedef float vf __attribute__((vector_size(64), aligned(64)));
-typedef int32_t vi __attribute__((vector_size(64), aligned(64)));
-typedef uint16_t half_t;  // the bits of an IEEE half
+// An AVX-512 without products of bytes is used as AVX2, which has some.
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
+    defined(__AVX512VNNI__)
+#define FLM_AVX512
+#if defined(__AVX512BF16__)
+#define FLM_BF16
+#endif
+#endif
 
-#if !defined(__AVX512F__) && defined(__AVX2__)
-typedef float vf8 __attribute__((vector_size(32)));
-static FLM_INLINE __m256 low(vf a) { return __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7); }
-static FLM_INLINE __m256 high(vf a) {
-  return __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+// Few registers hold the sums of a few rows only.
+#if defined(FLM_AVX512)
+constexpr bool FEW_REGISTERS = false;
+#else
+constexpr bool FEW_REGISTERS = true;
+#endif
+
+
+typedef float float4 __attribute__((vector_size(16)));
+typedef int32_t int4 __attribute__((vector_size(16)));
+
+#if defined(FLM_AVX512)
+
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+
+#else
+
+template <typename Half>
+struct Two {
+  Half low, high;
+};
+
+#if defined(__AVX2__)
+typedef float float8 __attribute__((vector_size(32)));
+typedef int32_t int8 __attribute__((vector_size(32)));
+#else
+typedef Two<float4> float8;
+typedef Two<int4> int8;
+#endif
+typedef Two<float8> vf;
+typedef Two<int8> vi;
+
+#define FLM_LANEWISE(op)                                                                       \
+  template <typename Half>                                                                     \
+  static FLM_INLINE auto operator op(const Two<Half>& a, const Two<Half>& b)                   \
+      ->Two<decltype(a.low op b.low)> {                                                        \
+    return {a.low op b.low, a.high op b.high};                                                 \
+  }                                                                                            \
+  template <typename Half, typename S, typename = std::enable_if_t<std::is_arithmetic_v<S>>>   \
+  static FLM_INLINE auto operator op(const Two<Half>& a, S b)->Two<decltype(a.low op b)> {     \
+    return {a.low op b, a.high op b};                                                          \
+  }
+FLM_LANEWISE(+)
+FLM_LANEWISE(-)
+FLM_LANEWISE(*)
+FLM_LANEWISE(/)
+FLM_LANEWISE(&)
+FLM_LANEWISE(|)
+FLM_LANEWISE(^)
+FLM_LANEWISE(<<)
+FLM_LANEWISE(>>)
+FLM_LANEWISE(<)
+FLM_LANEWISE(>)
+FLM_LANEWISE(!=)
+#undef FLM_LANEWISE
+
+template <typename Half>
+static FLM_INLINE Two<Half> operator-(const Two<Half>& a) {
+  return {-a.low, -a.high};
 }
-static FLM_INLINE vf join(__m256 a, __m256 b) {
-  return __builtin_shufflevector((vf8)a, (vf8)b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+template <typename Half>
+static FLM_INLINE Two<Half> operator~(const Two<Half>& a) {
+  return {~a.low, ~a.high};
+}
+template <typename Half, typename Other>
+static FLM_INLINE Two<Half>& operator+=(Two<Half>& a, const Other& b) {
+  return a = a + b;
+}
+template <typename Half, typename Other>
+static FLM_INLINE Two<Half>& operator-=(Two<Half>& a, const Other& b) {
+  return a = a - b;
+}
+template <typename Half, typename Other>
+static FLM_INLINE Two<Half>& operator|=(Two<Half>& a, const Other& b) {
+  return a = a | b;
+}
+
+// One function for each kind of vector makes one for two of them.
+#define FLM_ON_HALVES(name)                                              \
+  template <typename Half>                                               \
+  static FLM_INLINE auto name(const Two<Half>& a)->Two<decltype(name(a.low))> { \
+    return {name(a.low), name(a.high)};                                  \
+  }
+
+#endif
+
+// --- moves ------------------------------------------------------------------------------------
+
+// Vector by vector: what is copied as a whole, a compiler copies in memory.
+template <typename V, typename T>
+static FLM_INLINE void get(V& v, const T* p) {
+  std::memcpy(&v, p, sizeof v);
+}
+template <typename V, typename T>
+static FLM_INLINE void put(T* p, const V& v) {
+  std::memcpy(p, &v, sizeof v);
+}
+template <typename To, typename From>
+static FLM_INLINE void reinterpret(To& to, const From& from) {
+  to = (To)from;
+}
+#if !defined(FLM_AVX512)
+template <typename Half, typename T>
+static FLM_INLINE void get(Two<Half>& v, const T* p) {
+  get(v.low, p);
+  get(v.high, p + sizeof(Half) / sizeof(T));
+}
+template <typename Half, typename T>
+static FLM_INLINE void put(T* p, const Two<Half>& v) {
+  put(p, v.low);
+  put(p + sizeof(Half) / sizeof(T), v.high);
+}
+template <typename To, typename From>
+static FLM_INLINE void reinterpret(Two<To>& to, const Two<From>& from) {
+  reinterpret(to.low, from.low);
+  reinterpret(to.high, from.high);
 }
 #endif
 
-static FLM_INLINE vf splat(float x) { return vf{} + x; }
-
 static FLM_INLINE vf load(const float* p) {
   vf v;
-  std::memcpy(&v, p, sizeof v);
+  get(v, p);
   return v;
 }
 
-static FLM_INLINE void store(float* p, vf v) { std::memcpy(p, &v, sizeof v); }
+static FLM_INLINE vi load_int(const void* p) {
+  vi v;
+  get(v, (const char*)p);
+  return v;
+}
 
-// a * b + c, rounded once where the machine can.
-static FLM_INLINE vf fma(vf a, vf b, vf c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__) && defined(__AVX2__)
-  return join(_mm256_fmadd_ps(low(a), low(b), low(c)), _mm256_fmadd_ps(high(a), high(b), high(c)));
-#elif defined(__aarch64__)
-  vf r;
-  for (int i = 0; i < LANES; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return r;
+static FLM_INLINE void store(float* p, const vf& v) { put(p, v); }
+static FLM_INLINE void store_int(void* p, const vi& v) { put((char*)p, v); }
+
+#if defined(FLM_AVX512)
+static FLM_INLINE vf splat(float x) { return _mm512_set1_ps(x); }
+static FLM_INLINE vi splat_int(int32_t x) { return (vi)_mm512_set1_epi32(x); }
+#elif defined(__AVX2__)
+static FLM_INLINE vf splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static FLM_INLINE vi splat_int(int32_t x) {
+  return {(int8)_mm256_set1_epi32(x), (int8)_mm256_set1_epi32(x)};
+}
+#else
+static FLM_INLINE vf splat(float x) {
+  const float8 half = {float4{x, x, x, x}, float4{x, x, x, x}};
+  return {half, half};
+}
+static FLM_INLINE vi splat_int(int32_t x) {
+  const int8 half = {int4{x, x, x, x}, int4{x, x, x, x}};
+  return {half, half};
+}
+#endif
+
+// 0, 1, ... 15.
+static FLM_INLINE vf lane_numbers() {
+  static const float numbers[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return load(numbers);
+}
+
+static FLM_INLINE vi bits_of(const vf& v) {
+  vi bits;
+  reinterpret(bits, v);
+  return bits;
+}
+
+static FLM_INLINE vf from_bits(const vi& bits) {
+  vf v;
+  reinterpret(v, bits);
+  return v;
+}
+
+#if defined(FLM_AVX512)
+static FLM_INLINE float first_lane(vf v) { return v[0]; }
+#elif defined(__AVX2__)
+static FLM_INLINE float first_lane(const vf& v) { return v.low[0]; }
+#else
+static FLM_INLINE float first_lane(const vf& v) { return v.low.low[0]; }
+#endif
+
+// --- arithmetic -------------------------------------------------------------------------------
+
+// a * b + c, rounded once where the machine can; the larger of both, b where one is not a number;
+// a where the mask is set, else b; the nearest integer; the number that an integer is.
+
+#if defined(FLM_AVX512)
+static FLM_INLINE vf fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static FLM_INLINE vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
+static FLM_INLINE vf select(vi mask, vf a, vf b) { return mask ? a : b; }
+static FLM_INLINE vi round_to_int(vf a) { return (vi)_mm512_cvtps_epi32(a); }
+static FLM_INLINE vf to_float(vi a) { return _mm512_cvtepi32_ps((__m512i)a); }
+#else
+#if defined(__AVX2__)
+static FLM_INLINE float8 fma(float8 a, float8 b, float8 c) {
+#if defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
 #else
   return a * b + c;
 #endif
 }
-
-static FLM_INLINE vf vmax(vf a, vf b) {
-#if defined(__AVX512F__)
-  return _mm512_max_ps(a, b);
+static FLM_INLINE float8 vmax(float8 a, float8 b) { return _mm256_max_ps(a, b); }
+static FLM_INLINE float8 select(int8 mask, float8 a, float8 b) {
+  return _mm256_blendv_ps(b, a, (float8)mask);
+}
+static FLM_INLINE int8 round_to_int(float8 a) { return (int8)_mm256_cvtps_epi32(a); }
+static FLM_INLINE float8 to_float(int8 a) { return _mm256_cvtepi32_ps((__m256i)a); }
 #else
-  return a > b ? a : b;
+static FLM_INLINE float4 fma(float4 a, float4 b, float4 c) {
+#if defined(__aarch64__)
+  for (int i = 0; i < 4; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return c;
+#else
+  return a * b + c;
 #endif
 }
-
-static FLM_INLINE vi round_to_int(vf a) {
-#if defined(__AVX512F__)
-  return (vi)_mm512_cvtps_epi32(a);
-#elif defined(__AVX2__)
-  typedef int32_t vi8 __attribute__((vector_size(32)));
-  return __builtin_shufflevector((vi8)_mm256_cvtps_epi32(low(a)), (vi8)_mm256_cvtps_epi32(high(a)), 0,
-                                 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-#else
-  vi r;
-  for (int i = 0; i < LANES; i++) r[i] = (int32_t)__builtin_rintf(a[i]);
+static FLM_INLINE float4 vmax(float4 a, float4 b) { return a > b ? a : b; }
+static FLM_INLINE float4 select(int4 mask, float4 a, float4 b) { return mask ? a : b; }
+static FLM_INLINE int4 round_to_int(float4 a) {
+  int4 r;
+  for (int i = 0; i < 4; i++) r[i] = (int32_t)__builtin_rintf(a[i]);
   return r;
-#endif
 }
-
-static FLM_INLINE vf to_float(vi a) {
-#if defined(__AVX512F__)
-  return _mm512_cvtepi32_ps((__m512i)a);
-#else
-  return __builtin_convertvector(a, vf);
+static FLM_INLINE float4 to_float(int4 a) { return __builtin_convertvector(a, float4); }
 #endif
+template <typename Half>
+static FLM_INLINE Two<Half> fma(const Two<Half>& a, const Two<Half>& b, const Two<Half>& c) {
+  return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
 }
+template <typename Half>
+static FLM_INLINE Two<Half> vmax(const Two<Half>& a, const Two<Half>& b) {
+  return {vmax(a.low, b.low), vmax(a.high, b.high)};
+}
+template <typename Mask, typename Half>
+static FLM_INLINE Two<Half> select(const Two<Mask>& mask, const Two<Half>& a, const Two<Half>& b) {
+  return {select(mask.low, a.low, b.low), select(mask.high, a.high, b.high)};
+}
+FLM_ON_HALVES(round_to_int)
+FLM_ON_HALVES(to_float)
+#endif
 
-// Sums and maxima across lanes, in one fixed order.
+// Sums and maxima across lanes, in one fixed order: halves are added until one number is left.
+static FLM_INLINE float lane_sum(float4 a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+static FLM_INLINE float lane_max(float4 a) {
+  const float low = a[0] > a[1] ? a[0] : a[1], high = a[2] > a[3] ? a[2] : a[3];
+  return low > high ? low : high;
+}
+static FLM_INLINE int32_t lane_sum(int4 a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+
+#if defined(__AVX2__)
+static FLM_INLINE float lane_sum(__m256 a) {
+  return lane_sum((float4)_mm256_castps256_ps128(a) + (float4)_mm256_extractf128_ps(a, 1));
+}
+static FLM_INLINE float lane_max(__m256 a) {
+  return lane_max((float4)_mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
+}
+static FLM_INLINE int32_t lane_sum(__m256i a) {
+  return lane_sum((int4)_mm256_castsi256_si128(a) + (int4)_mm256_extracti128_si256(a, 1));
+}
+#endif
+
+#if defined(FLM_AVX512)
 static FLM_INLINE float lane_sum(vf a) {
-  float t[LANES];
-  std::memcpy(t, &a, sizeof t);
-  for (int width = LANES / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; i++) t[i] += t[i + width];
-  return t[0];
+  const __m512d halves = (__m512d)a;
+  return lane_sum(_mm256_add_ps((__m256)_mm512_castpd512_pd256(halves),
+                                (__m256)_mm512_extractf64x4_pd(halves, 1)));
 }
-
-static FLM_INLINE float lane_max(vf a) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_max_ps(a);
-#endif
-  float t[LANES];
-  std::memcpy(t, &a, sizeof t);
-  float m = t[0];
-  for (int i = 1; i < LANES; i++) m = t[i] > m ? t[i] : m;
-  return m;
+static FLM_INLINE float lane_max(vf a) { return _mm512_reduce_max_ps(a); }
+static FLM_INLINE int32_t lane_sum(vi a) { return _mm512_reduce_add_epi32((__m512i)a); }
+static FLM_INLINE bool any(vi mask) {
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
 }
-
-static FLM_INLINE int32_t lane_sum(vi a) {
-#if defined(__AVX512F__)
-  return _mm512_reduce_add_epi32((__m512i)a);
-#endif
-  int32_t sum = 0;
-  for (int i = 0; i < LANES; i++) sum += a[i];
-  return sum;
+#elif defined(__AVX2__)
+static FLM_INLINE float lane_sum(const vf& a) { return lane_sum((__m256)(a.low + a.high)); }
+static FLM_INLINE float lane_max(const vf& a) { return lane_max((__m256)vmax(a.low, a.high)); }
+static FLM_INLINE int32_t lane_sum(const vi& a) { return lane_sum((__m256i)(a.low + a.high)); }
+static FLM_INLINE bool any(const vi& mask) {
+  const __m256i both = (__m256i)(mask.low | mask.high);
+  return !_mm256_testz_si256(both, both);
 }
-
-// --- half precision -------------------------------------------------------------------------
-
-static inline float half_to_float_bits(half_t h) {
-  uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 0x1f, fraction = h & 0x3ff;
-  uint32_t bits;
-  if (exponent == 31) {
-    bits = sign | 0x7f800000u | (fraction << 13);
-  } else if (exponent != 0) {
-    bits = sign | ((exponent + 112) << 23) | (fraction << 13);
-  } else {
-    float tiny = (float)fraction * 5.9604644775390625e-8f;  // 2^-24
-    std::memcpy(&bits, &tiny, 4);
-    bits |= sign;
-  }
-  float f;
-  std::memcpy(&f, &bits, 4);
-  return f;
-}
-
-static FLM_INLINE vf load_half(const half_t* p) {
-#if defined(__AVX512F__)
-  return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
-#elif defined(__F16C__) && defined(__AVX2__)
-  return join(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)),
-              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8))));
-#elif defined(__aarch64__)
-  __fp16 t[LANES];
-  std::memcpy(t, p, sizeof t);
-  vf r;
-  for (int i = 0; i < LANES; i++) r[i] = (float)t[i];
-  return r;
 #else
-  vf r;
-  for (int i = 0; i < LANES; i++) r[i] = half_to_float_bits(p[i]);
-  return r;
+static FLM_INLINE float lane_sum(const vf& a) {
+  const float8 half = a.low + a.high;
+  return lane_sum(half.low + half.high);
+}
+static FLM_INLINE float lane_max(const vf& a) {
+  const float8 half = vmax(a.low, a.high);
+  return lane_max(vmax(half.low, half.high));
+}
+static FLM_INLINE int32_t lane_sum(const vi& a) {
+  const int8 half = a.low + a.high;
+  return lane_sum(half.low + half.high);
+}
+static FLM_INLINE bool any(const vi& mask) {
+  const int8 half = mask.low | mask.high;
+  const int4 quarter = half.low | half.high;
+  return (quarter[0] | quarter[1] | quarter[2] | quarter[3]) != 0;
+}
 #endif
-}
-
-// --- bfloat16 ---------------------------------------------------------------------------------
-
-typedef uint16_t brain_t;  // the upper 16 bits of a float
-
-static FLM_INLINE vi load_int(const void* p) {
-  vi v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
-// Rounded to nearest, in the lower 16 bits of each lane.
-static FLM_INLINE vi to_brain(vf v) {
-  vi bits = (vi)v;
-  vi odd = (bits >> 16) & 1;
-  return ((bits + 0x7fff + odd) >> 16) & 0xffff;
-}
-
-// sums + the products of both halves of each lane with both halves of `pair`.
-static FLM_INLINE vf add_pairs(vf sums, vi lanes, int32_t pair) {
-#if defined(__AVX512BF16__)
-  return _mm512_dpbf16_ps(sums, (__m512bh)lanes, (__m512bh)_mm512_set1_epi32(pair));
-#else
-  vi low = (vi{} + pair) << 16, high = (vi{} + pair) & (int32_t)0xffff0000;
-  sums = fma((vf)(lanes << 16), (vf)low, sums);
-  return fma((vf)(lanes & (int32_t)0xffff0000), (vf)high, sums);
-#endif
-}
-
-typedef brain_t vbr __attribute__((vector_size(32)));
-
-// 16 numbers, rounded, next to each other.
-static FLM_INLINE void store_brain(void* p, vf v) {
-  vbr packed = __builtin_convertvector(to_brain(v), vbr);
-  std::memcpy(p, &packed, sizeof packed);
-}
-
-static FLM_INLINE vf load_brain(const void* p) {
-  vbr packed;
-  std::memcpy(&packed, p, sizeof packed);
-  return (vf)(__builtin_convertvector(packed, vi) << 16);
-}
-
-// Neighbours as pairs, the first in the lower half; size is a multiple of 16.
-static FLM_INLINE void to_pairs(const float* x, int size, int32_t* pairs) {
-  for (int i = 0; i < size; i += LANES) store_brain(pairs + i / 2, load(x + i));
-}
-
-// --- bytes ------------------------------------------------------------------------------------
-
-typedef uint8_t vub __attribute__((vector_size(LANES)));
-
-static FLM_INLINE vi load_bytes(const uint8_t* p) {
-  vub bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  return __builtin_convertvector(bytes, vi);
-}
-
-// --- functions ------------------------------------------------------------------------------
-
-// e^x to about 1e-7 relative; 0 below -87, never infinite. Cody-Waite reduction, then a
-// polynomial of degree 6 (the coefficients of Cephes' expf).
-static FLM_INLINE vf vexp(vf x) {
-  vf clamped = x > splat(88.0f) ? splat(88.0f) : x;
-  clamped = clamped < splat(-88.0f) ? splat(-88.0f) : clamped;
-  vi n = round_to_int(clamped * 1.44269504088896341f);
-  vf fn = to_float(n);
-  vf r = fma(fn, splat(-0.693359375f), clamped);
-  r = fma(fn, splat(2.12194440e-4f), r);
-  vf p = splat(1.9875691500e-4f);
-  p = fma(p, r, splat(1.3981999507e-3f));
-  p = fma(p, r, splat(8.3334519073e-3f));
-  p = fma(p, r, splat(4.1665795894e-2f));
-  p = fma(p, r, splat(1.6666665459e-1f));
-  p = fma(p, r, splat(5.0000001201e-1f));
-  p = fma(p, r * r, r) + 1.0f;
-  vf result = p * (vf)((n + 127) << 23);
-  return x < splat(-87.0f) ? splat(0.0f) : result;
-}
-
-static FLM_INLINE vf vsilu(vf x) { return x / (vexp(-x) + 1.0f); }
