@@ -39,6 +39,7 @@ ToolDialect = Literal[
 ]  # fmt: skip
 SpeculateChoice = Literal["off", "ngram", "auto"]
 WeightChoice = Literal["auto", "int8", "int4"]
+CudaGraphChoice = Literal["auto", "off"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 Check = Callable[[Any], str | None]
@@ -186,6 +187,11 @@ OPTIONS: tuple[Option, ...] = (
         _one_of("off", "ngram", "auto"),
     ),
     Option("device", "auto, cpu, cuda or cuda:N.", _device),
+    Option(
+        "cuda_graphs",
+        "auto decodes with CUDA graphs on CUDA devices, off launches every kernel by itself.",
+        _one_of("auto", "off"),
+    ),
     Option("threads", "CPU threads. Default: one for each core.", _between(1, 1024)),
     Option(
         "adaptations",
@@ -240,6 +246,7 @@ class ServeConfig:
     kernels: KernelChoice = "auto"
     speculate: SpeculateChoice = DEFAULT_SPECULATE
     device: str = "auto"
+    cuda_graphs: CudaGraphChoice = "auto"
     threads: int | None = None
     adaptations: Mode = "note"
     tool_dialect: ToolDialect = "auto"

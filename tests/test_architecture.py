@@ -33,6 +33,7 @@ TORCH_ROOMS = (
     "prefill.runner",
     "sampling",
     "engine.decode",
+    "engine.graphs",
     "engine.runner",
     "engine.sampler",
     "engine.engine",

@@ -7,6 +7,7 @@ import typer
 from flm.adaptation import Mode
 from flm.cli.options import model_argument, option, switch
 from flm.config import (
+    CudaGraphChoice,
     Dtype,
     KernelChoice,
     KvDtype,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _DEFAULT = ServeConfig()
 
 
+# The casts state what ServeConfig checks when it is made.
 def serve(
     model: Annotated[str, model_argument()] = _DEFAULT.model,
     host: Annotated[str, option("host")] = _DEFAULT.host,
@@ -44,6 +46,7 @@ def serve(
     kernels: Annotated[str, option("kernels")] = _DEFAULT.kernels,
     speculate: Annotated[str, option("speculate")] = _DEFAULT.speculate,
     device: Annotated[str, option("device")] = _DEFAULT.device,
+    cuda_graphs: Annotated[str, option("cuda_graphs")] = _DEFAULT.cuda_graphs,
     threads: Annotated[int | None, option("threads")] = None,
     adaptations: Annotated[str, option("adaptations")] = _DEFAULT.adaptations,
     tool_dialect: Annotated[str, option("tool_dialect")] = _DEFAULT.tool_dialect,
@@ -67,13 +70,13 @@ def serve(
         require_model=require_model,
         normalize=tuple(normalize) if normalize is not None else (),
         cors=cors,
-        # The casts state what ServeConfig checks when it is made.
         dtype=cast("Dtype", dtype),
         weights=cast("WeightChoice", weights),
         kv_dtype=cast("KvDtype", kv_dtype),
         kernels=cast("KernelChoice", kernels),
         speculate=cast("SpeculateChoice", speculate),
         device=device,
+        cuda_graphs=cast("CudaGraphChoice", cuda_graphs),
         threads=threads,
         adaptations=cast("Mode", adaptations),
         tool_dialect=cast("ToolDialect", tool_dialect),

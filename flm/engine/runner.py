@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from flm.engine.decode import DecodeRunner
+from flm.engine.graphs import GraphedDecode
 from flm.engine.step import DecodeRow, StepPlan
 from flm.kvcache.pool import KVPool
 from flm.models.fused import FusedModel, Run
@@ -43,12 +44,14 @@ class FusedRunner:
 
 class TorchRunner:
     """Runs a torch model over a pool of pages: decode rows as one batch, chunks one by one. A row
-    with drafts is a chunk."""
+    with drafts is a chunk. With ``graphs`` batches are run by them."""
 
-    def __init__(self, model: CausalModel, pool: KVPool) -> None:
+    def __init__(
+        self, model: CausalModel, pool: KVPool, graphs: GraphedDecode | None = None
+    ) -> None:
         self._model = model
         self._pool = pool
-        self._decode = DecodeRunner(model, pool)
+        self._decode = DecodeRunner(model, pool) if graphs is None else graphs
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> Tensor:

@@ -56,20 +56,27 @@ def steady_chunk_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
     return _one_sequence(q, k, v, mask=mask, is_causal=False)[:num_rows]
 
 
+def batch_mask(is_visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask for ``batch_attention``: what is added to scores in ``dtype``. [B, L], from True
+    where a position is visible."""
+    added = torch.zeros(is_visible.shape, dtype=dtype, device=is_visible.device)
+    return added.masked_fill_(~is_visible, -torch.inf)
+
+
 def batch_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """One row each of B sequences, padded to the longest.
 
-    ``q`` is [B, H, D], ``k`` and ``v`` [B, L, Hkv, D], ``mask`` [B, L], True where visible.
-    Returns [B, H, D].
+    ``q`` is [B, H, D], ``k`` and ``v`` [B, L, Hkv, D], ``mask`` is ``batch_mask`` of what is
+    visible. Returns [B, H, D].
     """
-    out = _attention(
-        q[:, :, None],
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        mask=mask[:, None, None],
-        is_causal=False,
+    num_rows, num_heads, dim = q.shape
+    # Heads that share keys are neighbours, and each has one row: together they are the rows of
+    # one head, which every fused kernel takes, and no key is copied for its group.
+    grouped = q.reshape(num_rows, k.shape[2], num_heads // k.shape[2], dim)
+    out = functional.scaled_dot_product_attention(
+        grouped, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask[:, None, None]
     )
-    return out[:, :, 0]
+    return out.reshape(num_rows, num_heads, dim)
 
 
 def _causal(num_rows: int, start: int, num_keys: int, device: torch.device) -> Tensor:

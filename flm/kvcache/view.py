@@ -154,8 +154,7 @@ class DecodeView:
         if self._fresh is not None:
             pool.keys[layer].index_fill_(0, self._fresh, 0)
             pool.values[layer].index_fill_(0, self._fresh, 0)
-        pool.flat_keys[layer].index_copy_(0, self.slots, keys.to(pool.dtype))
-        pool.flat_values[layer].index_copy_(0, self.slots, values.to(pool.dtype))
+        _store(pool, layer, self.slots, keys, values)
 
     def gather(self, layer: int, row: int) -> tuple[Tensor, Tensor]:
         """Keys and values one row may look at, [lengths[row], num_kv_heads, head_dim] each.
@@ -183,13 +182,8 @@ class DecodeView:
     def gather_padded(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of all rows, [B, max(lengths), num_kv_heads, head_dim] each. Positions
         past a row's length are zero, where no tokens are guessed ahead."""
-        return self._padded(self.pool.keys[layer]), self._padded(self.pool.values[layer])
-
-    def _padded(self, pages: Tensor) -> Tensor:
-        num_rows, num_blocks = self.block_tables.shape
-        gathered = pages.index_select(0, self.block_tables.flatten())
-        shape = (num_rows, num_blocks * self.pool.block_size, *pages.shape[2:])
-        return gathered.view(shape)[:, : self.max_length]
+        keys, values = _gathered(self.pool, layer, self.block_tables)
+        return keys[:, : self.max_length], values[:, : self.max_length]
 
     def padding_mask(self) -> Tensor:
         """True where a position belongs to its row, bool [B, max(lengths)]."""
@@ -197,3 +191,53 @@ class DecodeView:
             positions = torch.arange(self.max_length, device=self.pool.device)
             self._mask = positions < self.length_tensor[:, None]
         return self._mask
+
+
+class StaticDecodeView:
+    """B sequences, one row each, as numbers in tensors that may change from run to run.
+
+    ``block_tables`` is [B, W], the rest of a row being anything; ``positions`` [B], each below
+    W * block_size, are where the newest of each row stands, and it looks at all up to there. Shapes
+    follow from these shapes alone and nothing is read back from the device, so a forward over the
+    view can be recorded once and run again. Whoever fills the tensors clears the blocks that a row
+    has just taken (``KVPool.clear``).
+    """
+
+    def __init__(self, pool: KVPool, block_tables: Tensor, positions: Tensor) -> None:
+        size, width = pool.block_size, block_tables.shape[1]
+        self.pool = pool
+        newest = (positions // size)[:, None]  # [B, 1], places in the tables
+        is_unused = torch.arange(width, device=pool.device) > newest
+        self.block_tables = block_tables.masked_fill(is_unused, pool.null_block)
+        self.slots = block_tables.gather(1, newest)[:, 0] * size + positions % size  # [B]
+        self._mask = torch.arange(width * size, device=pool.device) <= positions[:, None]
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Store the rows' keys and values, [B, num_kv_heads, head_dim] each."""
+        _store(self.pool, layer, self.slots, keys, values)
+
+    def gather_padded(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of all rows, [B, W * block_size, num_kv_heads, head_dim] each. Positions
+        past a row's own are zero, where no tokens are guessed ahead."""
+        return _gathered(self.pool, layer, self.block_tables)
+
+    def padding_mask(self) -> Tensor:
+        """True where a position belongs to its row, bool [B, W * block_size]."""
+        return self._mask
+
+
+def _store(pool: KVPool, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+    """One row each, [B, num_kv_heads, head_dim], to rows ``slots`` [B] of the flat pages."""
+    pool.flat_keys[layer].index_copy_(0, slots, keys.to(pool.dtype))
+    pool.flat_values[layer].index_copy_(0, slots, values.to(pool.dtype))
+
+
+def _gathered(pool: KVPool, layer: int, block_tables: Tensor) -> tuple[Tensor, Tensor]:
+    """The blocks of each row one behind the other, [B, W * block_size, num_kv_heads, head_dim]."""
+    num_rows, width = block_tables.shape
+    block_ids = block_tables.flatten()
+    keys, values = (
+        pages.index_select(0, block_ids).view(num_rows, width * pool.block_size, *pages.shape[2:])
+        for pages in (pool.keys[layer], pool.values[layer])
+    )
+    return keys, values

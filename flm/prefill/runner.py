@@ -7,7 +7,8 @@ from torch import Tensor
 
 from flm.kvcache.layout import CacheLayout
 from flm.kvcache.pool import KVPool
-from flm.kvcache.view import ChunkView, DecodeView
+from flm.kvcache.view import ChunkView
+from flm.models.attention import AttentionView
 from flm.prefill.chunk import Chunk
 
 
@@ -18,7 +19,7 @@ class CausalModel(Protocol):
     def layout(self) -> CacheLayout:
         """What each layer stores in the cache."""
 
-    def hidden(self, token_ids: Tensor, positions: Tensor, kv: ChunkView | DecodeView, /) -> Tensor:
+    def hidden(self, token_ids: Tensor, positions: Tensor, kv: AttentionView, /) -> Tensor:
         """The last layer's output, [T, hidden], for token_ids and positions [T] (int64)."""
 
     def logits(self, hidden_rows: Tensor, /) -> Tensor:

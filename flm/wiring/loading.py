@@ -9,10 +9,12 @@ import torch
 
 from flm.config import ServeConfig, chunk_len, effective_ctx_len
 from flm.engine.engine import Engine
+from flm.engine.graphs import GraphedDecode
 from flm.engine.protocol import EngineConfig
 from flm.engine.runner import FusedRunner, TorchRunner
 from flm.engine.worker import EngineWorker
 from flm.errors import ConfigError
+from flm.kernels.cuda_graphs import CudaGraphs
 from flm.kvcache.pool import KVPool
 from flm.log import logger
 from flm.models.files import ModelFiles
@@ -231,12 +233,22 @@ def _start_engine(opened: Opened, numerics: Numerics, *, is_speculating: bool) -
         num_blocks=num_blocks,
         speculates=is_speculating,
     )
-    runner = FusedRunner(model, pool) if isinstance(model, FusedModel) else TorchRunner(model, pool)
+    runner = (
+        FusedRunner(model, pool)
+        if isinstance(model, FusedModel)
+        else TorchRunner(model, pool, _graphs(model, pool, config))
+    )
     sampler = Sampler(numerics.kernels)
     engine = Engine(runner, limits, sampler=sampler, vocab_size=files.config.vocab_size)
     worker = EngineWorker(engine)
     worker.start()
     return worker
+
+
+def _graphs(model: CausalLM, pool: KVPool, config: ServeConfig) -> GraphedDecode | None:
+    if pool.device.type != "cuda" or config.cuda_graphs == "off":
+        return None
+    return GraphedDecode(model, pool, CudaGraphs(pool.device), max_rows=config.parallel)
 
 
 def _fitting_context_len(context_len: int, capacity: int) -> int:

@@ -53,7 +53,8 @@ def test_flags_become_the_configuration(tiny, served):
         "--served-name", "a", "--served-name", "*", "--normalize", "Today is .*",
         "--normalize", "x-.*", "--no-cors", "--dtype", "float32",
         "--kv-dtype", "bfloat16", "--weights", "int4",
-        "--device", "cpu", "--threads", "1", "--adaptations", "refuse", "--require-model",
+        "--device", "cpu", "--cuda-graphs", "off", "--threads", "1",
+        "--adaptations", "refuse", "--require-model",
         "--response-store", "7", "--grace-s", "1.5", "--keepalive-s", "2", "--log-level", "debug",
     )  # fmt: skip
     assert outcome.code == 0
@@ -74,6 +75,7 @@ def test_flags_become_the_configuration(tiny, served):
             weights="int4",
             kv_dtype="bfloat16",
             device="cpu",
+            cuda_graphs="off",
             threads=1,
             adaptations="refuse",
             require_model=True,

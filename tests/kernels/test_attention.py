@@ -4,6 +4,7 @@ from torch import Tensor
 
 from flm.kernels.attention import (
     batch_attention,
+    batch_mask,
     causal_mask,
     chunk_attention,
     steady_chunk_attention,
@@ -59,7 +60,7 @@ def test_a_padded_batch(heads: tuple[int, int, int]) -> None:
     for row, (k, v) in enumerate(streams):
         keys[row, : lengths[row]], values[row, : lengths[row]] = k, v
     mask = torch.arange(30) < torch.tensor(lengths)[:, None]
-    found = batch_attention(q, keys, values, mask)
+    found = batch_attention(q, keys, values, batch_mask(mask, q.dtype))
     for row, (k, v) in enumerate(streams):
         wanted = plain(q[row : row + 1], k, v, lengths[row] - 1)[0]
         assert torch.allclose(found[row].double(), wanted, atol=1e-5)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from flm.kvcache.layout import CacheLayout, LayerState
 from flm.kvcache.pool import KVPool
-from flm.kvcache.view import ChunkView, DecodeView, TablePacker
+from flm.kvcache.view import ChunkView, DecodeView, StaticDecodeView, TablePacker
 
 SIZE = 4
 RUN, SCATTERED = (2, 3, 4), (4, 0, 3)
@@ -125,3 +125,33 @@ def test_blocks_of_one_position() -> None:
     view = DecodeView(pool, TablePacker(pool).pack([(4, 1, 0)]), [3])
     view.write(0, keys[2:], keys[2:])
     assert view.gather(0, 0)[0].equal(keys)
+
+
+def test_a_static_view_sees_what_a_batch_sees(pool: KVPool) -> None:
+    for pages in (*pool.flat_keys, *pool.flat_values):
+        pages[: pool.null_block * SIZE] = torch.nan
+    tables = [(5, 2), (4, 0, 3)]
+    for table, length in zip(tables, (2, 9), strict=True):
+        ChunkView(pool, table, 0, length).write(0, rows(length, length), rows(length, 7))
+    packed = torch.tensor([[5, 2, 1, 1], [4, 0, 3, 1]])
+    static = StaticDecodeView(pool, packed, torch.tensor([2, 9]))
+    view = DecodeView(pool, packed, [3, 10])
+    static.write(0, rows(2, 3), rows(2, 4))
+    padded = [pages.clone() for pages in static.gather_padded(0)]
+    assert padded[0].shape == (2, 4 * SIZE, 2, 3)
+    for found, wanted in zip(padded, view.gather_padded(0), strict=True):
+        assert found[:, :10].equal(wanted)
+        assert not found[:, 12:].any()
+    assert padded[0][1, 9].equal(rows(2, 3)[1])
+    assert static.padding_mask()[:, :10].equal(view.padding_mask())
+    assert static.padding_mask().sum(dim=1).tolist() == [3, 10]
+
+
+def test_a_static_view_follows_its_tensors(pool: KVPool) -> None:
+    packed, positions = torch.tensor([[5, 2]]), torch.tensor([0])
+    for position, block_id in ((3, 5), (4, 2), (7, 2)):
+        positions.fill_(position)
+        new = rows(1, position)
+        StaticDecodeView(pool, packed, positions).write(1, new, -new)
+        assert pool.keys[1][block_id, position % SIZE].equal(new[0])
+        assert pool.values[1][block_id, position % SIZE].equal(-new[0])

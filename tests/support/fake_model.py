@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flm.kvcache.layout import CacheLayout, LayerState
-from flm.kvcache.view import ChunkView, DecodeView, KVView
+from flm.kvcache.view import ChunkView, DecodeView, KVView, StaticDecodeView
 
 VOCAB_SIZE = 97
 
@@ -56,7 +56,7 @@ class FakeModel:
             keys, values = view.gather(layer)
             mask = torch.arange(view.length) <= positions[:, None]
             return self._sdpa(queries[None], keys[None], values[None], mask[None])[0]
-        assert isinstance(view, DecodeView)
+        assert isinstance(view, DecodeView | StaticDecodeView)
         keys, values = view.gather_padded(layer)
         mask = view.padding_mask()[:, None]
         return self._sdpa(queries[:, None], keys, values, mask)[:, 0]
