@@ -1,6 +1,6 @@
 """The body of ``POST /v1/responses``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,13 +28,7 @@ from flm.server.schemas.open_responses_tools import (
     read_flat_tools,
 )
 from flm.server.schemas.output import schema_constraint
-from flm.server.schemas.tool_choice import (
-    AUTO,
-    ToolChoice,
-    call_rules,
-    callable_tools,
-    check_names,
-)
+from flm.server.schemas.tool_choice import AUTO, ToolChoice, call_rules
 from flm.server.schemas.types import Int64, Schema, unread_keys
 from flm.types import CallRules, OutputConstraint
 
@@ -212,11 +206,6 @@ class ResponsesBody(ConversationBody):
             raise InvalidRequestError("input is required.", param="input")
         return body
 
-    @model_validator(mode="after")
-    def _calls_are_possible(self) -> "ResponsesBody":
-        check_names(self.choice, self.flat_tools.functions)
-        return self
-
     def complete(self, given: Given) -> "ResponsesBody":
         """The same body that knows what the model is given."""
         body = self.model_copy()
@@ -266,21 +255,21 @@ class ResponsesBody(ConversationBody):
         return FlatTools() if self.tools is None else self.tools
 
     @property
-    def choice(self) -> ToolChoice:
-        """Which of them may be called."""
-        return AUTO if self.tool_choice is None else self.tool_choice
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The functions among them, in the form of chat completions."""
+        return self.flat_tools.functions
 
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees, in OpenAI's form."""
-        return callable_tools(self.choice, self.flat_tools.functions)
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return self.tool_choice or AUTO
 
     @property
     def calls(self) -> CallRules | None:
         """What is enforced of calls; None: nothing."""
         return call_rules(
             self.choice,
-            self.flat_tools.functions,
+            self.functions,
             is_parallel=self.parallel_tool_calls is not False,
             has_format=self.constraint is not None,
             schema_field="parameters",
@@ -330,7 +319,6 @@ class ResponsesBody(ConversationBody):
     def unmet(self) -> Iterator[Unmet]:
         """The declared fields that ask for what is not done."""
         yield from super().unmet()
-        yield from (Unmet(path, NOT_READ, own) for path, own in self.choice.unread)
         if self.text is not None and isinstance(self.text.format, dict):
             is_schema = self.text.format["type"] == "json_schema"
             known = _FORMAT_KEYS if is_schema else ("type",)
