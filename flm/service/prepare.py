@@ -13,6 +13,7 @@ from flm.errors import ContextLengthError, InvalidRequestError, require_token_id
 from flm.service.constraints import compiled
 from flm.service.history import behind
 from flm.service.models import LoadedModel, Prepared
+from flm.service.unshown import unshown_records
 from flm.text.template import RenderedPrompt
 from flm.types import GenerationRequest, Prompt, Settings
 
@@ -45,7 +46,10 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
         prompt_ids=prompts.prompt_ids,
         rendered=prompts.rendered,
         max_new_tokens=max_new_tokens,
-        adaptations=tuple(record for record in records if record is not None),
+        adaptations=(
+            *(record for record in records if record is not None),
+            *unshown_records(model, request, _template_kwargs(model, request)),
+        ),
         fits=clamp is None,
         grammar=compiled(model, request),
     )

@@ -101,3 +101,33 @@ def test_a_chat_may_end_behind_its_last_message() -> None:
     assert opened is not None
     assert closed is not None
     assert opened == f"{closed}<|im_start|>assistant\n"
+
+
+def test_what_the_template_leaves_out_is_on_the_record() -> None:
+    model: Any = Model(
+        template=ChatTemplate(
+            "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+            "{% for message in messages %}{{ message.role + message.content }}{% endfor %}",
+            TOKENIZER,
+        )
+    )
+    model.grammars = None
+    messages = ({"role": "user", "content": "hi", "name": "Ann"},)
+    function = {"name": "f", "returns": "int", "examples": [{"a": 1}]}
+    tools = ({"type": "function", "function": function, "x": "y" * 300},)
+    told = [item.to_dict() for item in prepare(model, request(messages=messages)).adaptations]
+    reason = "The chat template of this model does not show the name."
+    own = {"field": "messages[0].name", "action": "dropped", "reason": reason, "asked": "Ann"}
+    assert told == [own]
+    told = [
+        item.to_dict()
+        for item in prepare(model, request(messages=messages, tools=tools)).adaptations
+    ]
+    reason = "The chat template of this model does not show it."
+    dropped = {"action": "dropped", "reason": reason}
+    assert told == [
+        own,
+        {"field": "shown_tools[0].x", **dropped},
+        {"field": "shown_tools[0].function.returns", **dropped, "asked": "int"},
+        {"field": "shown_tools[0].function.examples", **dropped},
+    ]

@@ -170,7 +170,7 @@ class MessagesFields(ReasoningFields):
         listed = [plain for message in self.messages for plain in plain_messages(message)]
         return (*self._system, *listed)
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message comes from."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:

@@ -27,7 +27,8 @@ class ChatBody(ConversationBody, CommonBody):
     """A chat request."""
 
     messages: Annotated[list[Message], Field(min_length=1)] = Field(
-        description="Roles system, developer, user, assistant, tool; content as text or text parts."
+        description="Roles system, developer, user, assistant, tool; content as text or text "
+        "parts. A name is recorded as dropped where the chat template does not show it."
     )
     tools: Annotated[Any, BeforeValidator(check_tools), WithJsonSchema(TOOLS_SCHEMA)] = None
     tool_choice: Annotated[

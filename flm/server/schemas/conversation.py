@@ -19,6 +19,7 @@ _RESERVED = frozenset(
 
 MESSAGE_PATH = re.compile(r"messages\[(\d+)\](.*)")
 """A path of ``plain_messages``: the index, and what follows it."""
+_SHOWN_TOOL = re.compile(r"shown_tools\[(\d+)\]\.(.*)")
 
 
 class ConversationBody(GenerationBody):
@@ -81,8 +82,22 @@ class ConversationBody(GenerationBody):
         return "" if self.constraint is None else self.constraint.param.partition(".")[0]
 
     def own_path(self, path: str) -> str:
-        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``."""
+        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``, or of
+        ``shown_tools``."""
+        found = _SHOWN_TOOL.fullmatch(path)
+        if found is None:
+            return self.own_message_path(path)
+        shown = self.shown_tools[int(found[1])]
+        place = next(i for i, function in enumerate(self.functions) if function is shown)
+        return self.own_tool_path(place, found[2])
+
+    def own_message_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``."""
         return path
+
+    def own_tool_path(self, index: int, key: str) -> str:
+        """What this body calls a key, such as ``function.name``, of one of ``functions``."""
+        return f"tools[{index}].{key}"
 
     @property
     def continues(self) -> bool:

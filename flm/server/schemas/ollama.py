@@ -204,6 +204,12 @@ class OllamaChatBody(OllamaBody):
             raise InvalidRequestError("messages must not be empty.", param="messages")
         return tuple(message.plain for message in self.messages)
 
+    def own_message_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``."""
+        found = MESSAGE_PATH.fullmatch(path)
+        is_name = found is not None and found[2] == ".name"
+        return f"{path.removesuffix('name')}tool_name" if is_name else path
+
     @property
     def functions(self) -> Sequence[Mapping[str, Any]]:
         """The functions that came with the request."""
@@ -265,7 +271,7 @@ class OllamaGenerateBody(OllamaBody):
             raise InvalidRequestError("prompt must not be empty.", param="prompt")
         return self.prompt
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message came in."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:

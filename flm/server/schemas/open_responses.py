@@ -234,7 +234,7 @@ class ResponsesBody(ConversationBody):
     def _said(self) -> list[Said]:
         return messages_of(self._given.items)
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message came in."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:
@@ -246,6 +246,10 @@ class ResponsesBody(ConversationBody):
         if place < 0:
             return "previous_response_id"
         return "input" if isinstance(self.input, str) else f"input[{place}]{found[2]}"
+
+    def own_tool_path(self, index: int, key: str) -> str:
+        """What this body calls a key of one of ``functions``."""
+        return f"tools[{self.flat_tools.places[index]}].{key.removeprefix('function.')}"
 
     # --- calls and the form of the answer --------------------------------------------------
 
