@@ -279,3 +279,8 @@ class CountBody(MessagesFields):
     """A request for the number of its tokens."""
 
     max_tokens: NotNegative | None = Field(None, description="No effect on the count.")
+
+    @property
+    def is_counted(self) -> bool:
+        """Only the number of the prompt's tokens is wanted."""
+        return True

@@ -150,6 +150,11 @@ class GenerationBody(Schema):
         return True
 
     @property
+    def is_counted(self) -> bool:
+        """True when only the number of the prompt's tokens is wanted."""
+        return False
+
+    @property
     def streams(self) -> bool:
         """True when the reply is sent piece by piece."""
         return self.stream is True

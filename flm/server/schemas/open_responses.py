@@ -363,3 +363,12 @@ class ResponsesBody(ConversationBody):
             yield Unmet("stream_options.include_obfuscation", "Streams are never padded.", True)
         if self.service_tier not in (None, "auto", "default"):
             yield Unmet("service_tier", "There is one tier.", self.service_tier)
+
+
+class InputTokensBody(ResponsesBody):
+    """A request for the number of the input's tokens."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Only the number of the prompt's tokens is wanted."""
+        return True
