@@ -79,6 +79,12 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
         openapi_extra=request_body(InputTokensBody),
         response_model=None,
     )
+    app.add_api_route(
+        f"{PATH}/{{reply_id:reply}}/cancel",
+        partial(_cancel, ctx),
+        methods=["POST"],
+        include_in_schema=False,
+    )
     _add_kept(app, ctx)
 
 
@@ -199,6 +205,16 @@ async def _input_items(store: ResponseStore, request: Request) -> Response:
         "has_more": len(page) < len(items),
     }
     return JSONReply(reply)
+
+
+async def _cancel(ctx: ServerContext, request: Request) -> Response:
+    reply_id = request.path_params["reply_id"]
+    if reply_id not in ctx.running and ctx.replies.get(reply_id) is None:
+        raise _not_found(ctx.replies, reply_id)
+    raise InvalidRequestError(
+        "Only responses that are made in the background can be cancelled so, and here none are. "
+        "POST /api/cancel ends one that is being made; it takes its id as request_id."
+    )
 
 
 def _kept(store: ResponseStore, request: Request) -> KeptReply:
