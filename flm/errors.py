@@ -67,18 +67,11 @@ class NoThreadsError(InvalidRequestError):
 
 
 class ContextLengthError(FlmError):
-    """The prompt has as many tokens as the context, or more: ``prompt_len``, if they were
-    counted."""
+    """The prompt has as many tokens as the context, or more."""
 
     status = 400
     type = "model_error"
     code = "context_length_exceeded"
-
-    def __init__(
-        self, message: str, *, param: str | None = None, prompt_len: int | None = None
-    ) -> None:
-        super().__init__(message, param=param)
-        self.prompt_len = prompt_len
 
 
 class ModelNotFoundError(InvalidRequestError):

@@ -158,6 +158,7 @@ class GenerationRequest:
     without calls. With ``time_tokens`` every delta tells how long it took so far, with
     ``report_progress`` every slice of a prompt that was read is told. Without ``opens_reply`` a
     chat's prompt ends behind its last message. ``history_ids`` are tokens before a chat's prompt.
+    ``is_counted``: only the number of its prompt's tokens is wanted, whatever the context holds.
     """
 
     id: str
@@ -188,6 +189,7 @@ class GenerationRequest:
     calls: CallRules | None = None
     continue_final_message: bool = False
     opens_reply: bool = True
+    is_counted: bool = False
     adaptations: tuple[Adaptation, ...] = ()
 
     @property

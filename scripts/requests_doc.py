@@ -58,6 +58,10 @@ The server's own OpenAPI document is at `/openapi.json`, a page to try it at `/d
 - **Text in a message is text.** Markers such as `<|im_end|>` inside content are plain characters.
 - **Earlier turns are not left out.** Calls, results and system messages that the model's chat
   template would not show are written where it shows them.
+- **What the chat template leaves out is recorded** as dropped: the `name` of a message, and
+  [keys of tools](tools-and-reasoning.md#keys-of-tools) that are not OpenAI's. Whether it shows them is
+  found out by rendering the prompt without them. The name of a tool's result needs no record where it
+  is that of the call it answers, which stands in front of it.
 
 ## The record
 

@@ -1,6 +1,7 @@
 """Replies of ``POST /v1/messages``, whole and streamed: events become blocks of content.
 
-A whole reply is what the chunks of a stream add up to.
+A whole reply is what the chunks of a stream add up to, but for the input of a call that no object
+can carry: a stream that told of the call already gives its text, a whole reply has it as text.
 """
 
 import json
@@ -47,10 +48,11 @@ class MessagesFormat:
 def _stream(head: ReplyHead, admission: Admitted, *, is_whole: bool) -> "MessageStream":
     body, prepared = admission.call.body, admission.generation.prepared
     assert isinstance(body, MessagesFields)
-    is_held = body.calls is not None
+    # A whole reply can wait, and not every input that a grammar allows is one that it can carry.
     eager = frozenset() if is_whole else body.eager_tools
+    is_eager = body.calls is not None and not is_whole
     blocks = Blocks(
-        shows_thinking=body.shows_thinking, streams_input=lambda name: is_held or name in eager
+        shows_thinking=body.shows_thinking, streams_input=lambda name: is_eager or name in eager
     )
     asked, room = prepared.request.max_tokens, prepared.max_new_tokens[0]
     return MessageStream(head, blocks, is_clamped=asked is None or asked > room)

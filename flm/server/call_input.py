@@ -9,6 +9,8 @@ from pydantic_core import from_json
 def read_object(text: str, *, is_cut: bool = False) -> dict[str, Any] | None:
     """The JSON object that ``text`` is, or begins where it is cut; None: it is none, or no reply
     could carry it, as with numbers that are not finite."""
+    if is_cut and not text:
+        return {}
     try:
         value = from_json(text, allow_inf_nan=False, allow_partial=is_cut)
     except ValueError:

@@ -121,6 +121,7 @@ class ResponseEvents:
         # The codes that the API has for failures say nothing of ours.
         failure = {"error": {"code": "server_error", "message": error.message}}
         response = self._response("failed", failure | self._told_at_the_ends)
+        self._keep(response)
         return [
             *self._begin(),
             self._event("error", {"error": told}),
@@ -171,9 +172,7 @@ class ResponseEvents:
         return self._status != "completed"
 
     def _finish(self, usage: Usage) -> list[dict[str, Any]]:
-        is_incomplete, is_cancelled = (
-            self._status == status for status in ("incomplete", "cancelled")
-        )
+        is_incomplete = self._status == "incomplete"
         details = {"incomplete_details": {"reason": "max_output_tokens"}} if is_incomplete else {}
         done = {
             "completed_at": None if self._is_cut else now(),
@@ -181,14 +180,16 @@ class ResponseEvents:
             **details,
             **self._told_at_the_ends,
         }
-        if is_cancelled:
-            done["store"] = False
         response = self._response(self._status, done)
-        if self._body.given.is_kept and not is_cancelled:
-            self._store.put(response, self._body.given.items)
+        self._keep(response)
         # Clients wait for one of a few last events; none of these is named after a cancelled one.
         event = "response.incomplete" if self._is_cut else "response.completed"
         return [self._event(event, {"response": response})]
+
+    def _keep(self, response: dict[str, Any]) -> None:
+        """Keep the last form of the response, whatever it came to: its first events said so."""
+        if self._body.given.is_kept:
+            self._store.put(response, self._body.given.items)
 
     # --- items -----------------------------------------------------------------------------
 

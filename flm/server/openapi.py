@@ -18,7 +18,7 @@ from flm.server.schemas.llama_replies import LlamaChunk
 from flm.server.schemas.ollama import OllamaChatBody, OllamaGenerateBody
 from flm.server.schemas.ollama_replies import OllamaChatReply, OllamaGenerateReply
 from flm.server.schemas.ollama_show import ShowBody
-from flm.server.schemas.open_responses import ResponsesBody
+from flm.server.schemas.open_responses import InputTokensBody, ResponsesBody
 from flm.server.schemas.open_responses_replies import ResponsesEvent
 from flm.server.schemas.replies import ChatChunk, ErrorReply
 
@@ -27,6 +27,7 @@ _BODIES: tuple[type[BaseModel], ...] = (
     ChatBody,
     CompletionBody,
     ResponsesBody,
+    InputTokensBody,
     LlamaBody,
     TokenizeBody,
     DetokenizeBody,

@@ -63,6 +63,10 @@ class RunningRequests:
     def __len__(self) -> int:
         return len({ticket for tickets in self._by_name.values() for ticket in tickets})
 
+    def __contains__(self, name: str) -> bool:
+        """True while a request of that name is under way."""
+        return name in self._by_name
+
     @contextmanager
     def entered(self, *names: str | None) -> Iterator[Ticket]:
         """Be found under ``names`` (None is no name) for as long as this lasts."""

@@ -92,6 +92,7 @@ def resolve(body: GenerationBody, model: "LoadedModel", request_id: str) -> Reso
         calls=None if chat is None else chat.calls,
         continue_final_message=chat is not None and chat.continues,
         opens_reply=body.opens_reply,
+        is_counted=body.is_counted,
         adaptations=tuple(records.adaptations),
     )
     return Resolution(request, tuple(records.warnings))

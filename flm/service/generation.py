@@ -59,6 +59,7 @@ class _Choice:
     first_at: float | None = None
     end: Finished | None = None
     drafts: Drafts | None = None
+    last_id: int | None = None
 
 
 class Generation:
@@ -171,6 +172,7 @@ class Generation:
     def _on_token(self, choice: _Choice, event: TokenOut) -> Sequence[Event]:
         if choice.is_told:
             return ()
+        choice.last_id = event.token_id
         if choice.drafts is not None:
             choice.drafts += Drafts(event.num_drafted, int(event.was_drafted))
         entry = event.logprobs
@@ -190,9 +192,27 @@ class Generation:
         pipeline = choice.pipeline
         events: list[Event] = list(pipeline.flush())
         # A stop string can also be completed by the text that only the end sets free.
-        reason = "stop" if pipeline.is_stopped else _reason(event, pipeline)
+        reason = "stop" if pipeline.is_stopped else self._reason(event, choice)
         events.append(_told(choice, reason))
         return events
+
+    def _reason(self, event: Finished, choice: _Choice) -> FinishReason:
+        if event.reason == "abort":
+            return "cancel"
+        if event.reason != "stop":
+            return event.reason
+        # A broken call must not look like one that can be answered.
+        pipeline = choice.pipeline
+        if 0 < pipeline.num_calls == pipeline.num_whole_calls:
+            return "tool_calls"
+        return "length" if self._cuts_a_call(choice) else "stop"
+
+    def _cuts_a_call(self, choice: _Choice) -> bool:
+        """True when a token of the request's own ended the choice in the middle of a call."""
+        request, pipeline = self.prepared.request, choice.pipeline
+        is_own = choice.last_id in request.stop_token_ids - self._model.tokenizer.eos_ids
+        must_call = request.calls is not None and request.calls.is_forced
+        return is_own and (must_call or pipeline.num_calls > 0)
 
     # --- counts --------------------------------------------------------------------------------
 
@@ -286,14 +306,6 @@ def _timings(choice: _Choice) -> Timings:
         decoding_duration=choice.end.decoding_duration,
         drafts=choice.drafts,
     )
-
-
-def _reason(event: Finished, pipeline: OutputPipeline) -> FinishReason:
-    if event.reason == "abort":
-        return "cancel"
-    # A broken call must not look like one that can be answered.
-    has_calls = 0 < pipeline.num_calls == pipeline.num_whole_calls
-    return "tool_calls" if has_calls and event.reason == "stop" else event.reason
 
 
 def _ended_by_failure(request: EngineRequest) -> Finished:

@@ -13,8 +13,12 @@ from flm.errors import ContextLengthError, InvalidRequestError, require_token_id
 from flm.service.constraints import compiled
 from flm.service.history import behind
 from flm.service.models import LoadedModel, Prepared
+from flm.service.unshown import unshown_records
 from flm.text.template import RenderedPrompt
 from flm.types import GenerationRequest, Prompt, Settings
+
+# What is only counted need not fit the context, but is not worth minutes of tokenising either.
+_MAX_COUNTED = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +37,23 @@ def prepare(model: LoadedModel, request: GenerationRequest) -> Prepared:
     prompts = _chat_prompt(model, request) if request.is_chat else _raw_prompts(model, request)
     param = "messages" if request.is_chat else "prompt"
     context_len = model.info.context_len
-    for ids in prompts.prompt_ids:
+    for ids in () if request.is_counted else prompts.prompt_ids:
         _check_length(len(ids), context_len, param)
     max_new_tokens = tuple(
         _max_new_tokens(request, context_len - len(ids)) for ids in prompts.prompt_ids
     )
     clamp = _clamp_record(request, min(max_new_tokens))
-    records = (clamp, _min_tokens_record(request, min(max_new_tokens)))
+    lengths = (clamp, _min_tokens_record(request, min(max_new_tokens)))
+    records = () if request.is_counted else lengths
     return Prepared(
         request=request,
         prompt_ids=prompts.prompt_ids,
         rendered=prompts.rendered,
         max_new_tokens=max_new_tokens,
-        adaptations=tuple(record for record in records if record is not None),
+        adaptations=(
+            *(record for record in records if record is not None),
+            *unshown_records(model, request, _template_kwargs(model, request)),
+        ),
         fits=clamp is None,
         grammar=compiled(model, request),
     )
@@ -69,7 +77,8 @@ def _chat_prompt(model: LoadedModel, request: GenerationRequest) -> _Prompts:
 def _rendered(model: LoadedModel, request: GenerationRequest) -> RenderedPrompt:
     messages = request.messages if request.messages is not None else ()
     kwargs = _template_kwargs(model, request)
-    check = partial(_check_text, model, "messages")
+    limit = max(model.info.context_len, _MAX_COUNTED if request.is_counted else 0)
+    check = partial(_check_text, model, "messages", limit=limit)
     begin = partial(
         model.template.render_continued, tools=request.tools, kwargs=kwargs, check=check
     )
@@ -147,30 +156,29 @@ def _ids_of_part(model: LoadedModel, part: int | str, *, is_first: bool) -> Sequ
     return (part,)
 
 
-def _check_text(model: LoadedModel, param: str, text: str) -> None:
-    """Refuse a text that is too long however it is tokenised, which takes long for such a text."""
+def _check_text(model: LoadedModel, param: str, text: str, *, limit: int | None = None) -> None:
+    """Refuse a text that has ``limit`` tokens (None: those of the context) or more however it is
+    tokenised, which takes long for such a text."""
     at_least = model.tokenizer.min_tokens(text)
-    if at_least >= model.info.context_len:
+    if at_least >= (model.info.context_len if limit is None else limit):
         raise _too_long(f"at least {at_least}", model.info.context_len, param)
 
 
 def _check_length(prompt_len: int, context_len: int, param: str) -> None:
     if prompt_len >= context_len:
-        raise _too_long(str(prompt_len), context_len, param, prompt_len)
+        raise _too_long(str(prompt_len), context_len, param)
 
 
-def _too_long(
-    count: str, context_len: int, param: str, prompt_len: int | None = None
-) -> ContextLengthError:
+def _too_long(count: str, context_len: int, param: str) -> ContextLengthError:
     return ContextLengthError(
         f"Max length reached! The prompt has {count} tokens and the context holds {context_len}; "
         "shorten it or start the server with a larger --ctx-len.",
         param=param,
-        prompt_len=prompt_len,
     )
 
 
 def _max_new_tokens(request: GenerationRequest, room: int) -> int:
+    room = max(room, 0)
     return room if request.max_tokens is None else min(request.max_tokens, room)
 
 

@@ -15,6 +15,7 @@ from flm.text.parsers.dialects import ToolDialect
 from flm.text.rendering import Inputs, Template
 from flm.text.thinking import thinking_switch
 from flm.text.tokenizer import Tokenizer
+from flm.text.unshown import Unshown, unshown
 
 CHATML = (
     "{% for message in messages %}"
@@ -134,6 +135,24 @@ class ChatTemplate:
             )
 
         return self._prompt(continued(render, normalise(messages)), check)
+
+    def unshown(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Unshown:
+        """What of a request that can be rendered its prompt does not show."""
+        variables = _variables(kwargs)
+
+        def render(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str | None:
+            try:
+                return self._render(Inputs(list(messages), list(tools), variables, False))
+            except InvalidRequestError:
+                return None
+
+        return unshown(render, messages, normalise(messages), tools)
 
     def _render(self, inputs: Inputs) -> str:
         template = self._with_tools if inputs.tools else self._main

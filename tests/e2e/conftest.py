@@ -92,6 +92,20 @@ def real_app(real_app_of_session: RunningApp) -> Iterator[RunningApp]:
 
 
 @pytest.fixture(scope="session")
+def fast_app_of_session(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]:
+    with running_app(ServeConfig(model=str(smollm2_gguf), ctx_len=2048), store) as app:
+        yield app
+
+
+@pytest.fixture
+def fast_app(fast_app_of_session: RunningApp) -> Iterator[RunningApp]:
+    """As ``real_app`` in the mode of every day: a token takes half as long as in the exact one."""
+    fast_app_of_session.model.store.reset()
+    yield fast_app_of_session
+    fast_app_of_session.wait_until_idle()
+
+
+@pytest.fixture(scope="session")
 def real_server(models_dir: Path) -> Iterator[RunningServer]:
     """``flm serve smollm2:135m`` as a process, in the exact mode."""
     args = ["smollm2:135m", "--dtype", "float32", "--ctx-len", "2048", "--prefill-chunk-len", "512"]

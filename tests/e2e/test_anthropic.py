@@ -233,10 +233,10 @@ def test_what_is_forced_fits_the_schema(client: httpx.Client, send: Any) -> None
 # --- the real model ----------------------------------------------------------------------------
 
 
-def test_the_real_model_says_the_same(real_app: RunningApp) -> None:
+def test_the_real_model_says_the_same(fast_app: RunningApp) -> None:
     fields: dict[str, Any] = {"temperature": 0, "max_tokens": 6}
     begun = [*HELLO, {"role": "assistant", "content": "Paris is the capital of"}]
-    with real_app.client() as client:
+    with fast_app.client() as client:
         for messages, continues in ((HELLO, False), (begun, True)):
             wish = {**fields, "messages": messages}
             theirs = whole(client, **wish, continue_final_message=continues)
@@ -244,9 +244,9 @@ def test_the_real_model_says_the_same(real_app: RunningApp) -> None:
             assert theirs.text
 
 
-def test_the_real_model_calls_the_tool_that_it_must(real_app: RunningApp) -> None:
+def test_the_real_model_calls_the_tool_that_it_must(fast_app: RunningApp) -> None:
     choice = {"type": "tool", "name": "get_weather"}
-    with real_app.client() as client:
+    with fast_app.client() as client:
         wish = {"tools": [TOOL], "temperature": 0, "max_tokens": 60, "tool_choice": choice}
         message = stream(client, **wish)
     (block,) = message["content"]

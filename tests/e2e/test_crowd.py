@@ -153,7 +153,7 @@ def test_one_that_leaves_while_it_waits_is_never_run(tiny_model: Path, store: Pa
 
 @pytest.mark.real
 def test_a_crowd_at_the_real_model(real_app: RunningApp) -> None:
-    run_short_storm(real_app, num_clients=16, max_tokens=4)
+    run_short_storm(real_app, num_clients=9, max_tokens=4)
 
 
 @pytest.mark.real

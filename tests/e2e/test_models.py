@@ -35,7 +35,7 @@ def app(two_models: Path) -> Iterator[RunningApp]:
         app.wait_until_idle()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def told(two_models: Path) -> dict[str, Reply]:
     """What each model says when it is the only one."""
     replies = {}

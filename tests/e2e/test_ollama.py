@@ -164,3 +164,23 @@ def test_a_context_is_the_conversation_so_far(real_app: RunningApp) -> None:
     assert plans[0]["prompt_tokens"] == plans[1]["prompt_tokens"]
     assert replies[0] == replies[1]
     assert (too_high.status_code, too_high.json()["param"]) == (400, "context")
+
+
+def test_names_that_the_template_leaves_out_are_on_the_record(client: httpx.Client) -> None:
+    def told(path: str, **body: Any) -> list[str]:
+        reply = post(client, path, **body, max_tokens=1)
+        return [entry["field"] for entry in reply.get("adaptations", [])]
+
+    said = {"role": "user", "content": "hi"}
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": {}}}
+    asked = {"role": "assistant", "content": "", "tool_calls": [call]}
+    result = {"role": "tool", "content": "sun"}
+    ours = [{**said, "name": "Ann"}, asked, {**result, "name": "get_weather"}]
+    theirs = [said, asked, {**result, "tool_name": "get_weather"}, {**result, "tool_name": "f"}]
+    chat = "/v1/chat/completions"
+    assert told(chat, messages=ours) == told(f"{chat}/plan", messages=ours) == ["messages[0].name"]
+    assert told("/api/chat", messages=theirs) == ["messages[3].tool_name"]
+    refused = client.post(chat, json={"messages": ours, "adaptations": "refuse"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "messages[0].name"
+    assert told(chat, messages=ours, adaptations="silent") == []

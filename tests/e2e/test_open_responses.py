@@ -2,15 +2,13 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from flm.config import ServeConfig
 from flm.server.schemas.open_responses_replies import ResponsesReply
-from tests.support.app import RunningApp, running_app
+from tests.support.app import RunningApp
 from tests.support.replies import whole
 
 PATH = "/v1/responses"
@@ -28,18 +26,10 @@ TOOL = {
 }
 
 
-@pytest.fixture(scope="module")
-def app_of_module(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]:
-    with running_app(ServeConfig(model=str(smollm2_gguf), ctx_len=2048), store) as app:
-        yield app
-
-
 @pytest.fixture
-def client(app_of_module: RunningApp) -> Iterator[httpx.Client]:
-    app_of_module.model.store.reset()
-    with app_of_module.client() as client:
+def client(fast_app: RunningApp) -> Iterator[httpx.Client]:
+    with fast_app.client() as client:
         yield client
-    app_of_module.wait_until_idle()
 
 
 def respond(client: httpx.Client, given: Any, **fields: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -41,8 +40,14 @@ def serving(model: Path, *args: str) -> Iterator[tuple[RunningServer, httpx.Clie
         yield server, client
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_running_requests_finish_within_the_grace_period(model: Path, signum: int) -> None:
+@pytest.fixture(scope="module")
+def calm(model: Path) -> Iterator[tuple[RunningServer, httpx.Client]]:
+    """A server at which nothing takes long."""
+    with serving(model, "--grace-s", "3600") as pair:
+        yield pair
+
+
+def test_running_requests_finish_within_the_grace_period(model: Path) -> None:
     with serving(model, "--grace-s", "60") as (server, client), ThreadPoolExecutor() as pool:
         told = whole(client, **leaver(1, 300))
         body = {**leaver(1, 300), "stream": True}
@@ -51,7 +56,7 @@ def test_running_requests_finish_within_the_grace_period(model: Path, signum: in
             next(lines)
             waiting = pool.submit(httpx.post, server.base_url + CHAT, json=leaver(2, 300))
             time.sleep(0.2)
-            server.process.send_signal(signum)
+            server.process.send_signal(signal.SIGINT)
             data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
         assert data.pop() == "[DONE]"
         text = "".join(json.loads(item)["choices"][0]["text"] for item in data)
@@ -102,18 +107,12 @@ def test_a_second_signal_ends_the_grace_period(model: Path) -> None:
         assert "Traceback" not in server.log()
 
 
-def test_a_server_without_requests_ends_at_once(model: Path) -> None:
-    with serving(model, "--grace-s", "3600") as (server, client):
-        # An idle connection is no request.
-        assert client.get("/health").status_code == 200
-        assert server.stop(signal.SIGTERM, timeout_s=30) == 0
-        assert "Traceback" not in server.log()
-
-
-def test_the_banner_names_the_url_and_the_log_is_clean(model: Path) -> None:
-    with serving(model) as (server, client):
-        whole(client, prompt="hi", max_tokens=2, foo=1, temperature=-1)
-        log = server.log()
+def test_the_banner_names_the_url_and_the_log_is_clean(
+    calm: tuple[RunningServer, httpx.Client],
+) -> None:
+    server, client = calm
+    whole(client, prompt="hi", max_tokens=2, foo=1, temperature=-1)
+    log = server.log()
     assert f"[FLM]  OpenAI base URL: {server.base_url}/v1" in log
     assert log.count("serves tiny") == 1
     assert "temperature -1.0 is ignored" in log
@@ -190,21 +189,24 @@ def test_a_taken_port_is_named_with_the_remedy(model: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (["--ctx-len", "8193"], ["--ctx-len", "8193", "8192"]),
-        (["--kv-tokens", "1024"], ["--kv-tokens", "1024", "8192"]),
-        (["--device", "cuda:99"], ["--device"]),
-    ],
-)
-def test_an_option_that_does_not_fit_is_named(
-    model: Path, args: list[str], words: list[str]
-) -> None:
-    result = run_serve(str(model), "--port", str(free_port()), *args)
-    assert result.returncode == 1
-    assert all(word in result.stderr for word in words), result.stderr
-    assert "Traceback" not in result.stderr
+def test_an_option_that_does_not_fit_is_named(model: Path, tmp_path: Path) -> None:
+    damaged = hot_folder(tmp_path / "bad")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5000])
+    starts = {
+        (str(model), "--ctx-len", "8193"): ["--ctx-len", "8193", "8192"],
+        (str(model), "--kv-tokens", "1024"): ["--kv-tokens", "1024", "8192"],
+        (str(model), "--device", "cuda:99"): ["--device"],
+        # An error while it loads ends the process too.
+        (str(damaged),): ["model.safetensors"],
+    }
+    with ThreadPoolExecutor() as pool:
+        ports = [str(free_port()) for _ in starts]
+        results = pool.map(lambda args, port: run_serve(*args, "--port", port), starts, ports)
+    for words, result in zip(starts.values(), results, strict=True):
+        assert result.returncode == 1
+        assert all(word in result.stderr for word in words), result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_small_writes_are_sent_at_once() -> None:
@@ -231,16 +233,6 @@ def test_small_writes_are_sent_at_once() -> None:
     assert asyncio.run(no_delay()) != 0
 
 
-def test_an_error_while_loading_ends_the_process(tmp_path: Path) -> None:
-    folder = hot_folder(tmp_path / "bad")
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-5000])
-    result: Any = run_serve(str(folder), "--port", str(free_port()))
-    assert result.returncode == 1
-    assert "Traceback" not in result.stderr
-    assert "model.safetensors" in result.stderr
-
-
 def exchange(port: int, raw: bytes) -> bytes:
     """Send bytes; everything that comes back until the server closes."""
     with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as wire:
@@ -256,14 +248,22 @@ MALFORMED = {
 }
 
 
-def test_what_is_not_http_gets_the_envelope(model: Path) -> None:
-    with serving(model) as (server, client):
-        for name, raw in MALFORMED.items():
-            head, _, body = exchange(server.port, raw).partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 400"), name
-            assert json.loads(body)["error"]["type"] == "invalid_request_error", name
-        assert client.get("/health").status_code == 200
-        assert all(line.startswith("[FLM]  ") for line in server.log().splitlines())
+def test_what_is_not_http_gets_the_envelope(calm: tuple[RunningServer, httpx.Client]) -> None:
+    server, client = calm
+    for name, raw in MALFORMED.items():
+        head, _, body = exchange(server.port, raw).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400"), name
+        assert json.loads(body)["error"]["type"] == "invalid_request_error", name
+    assert client.get("/health").status_code == 200
+    assert all(line.startswith("[FLM]  ") for line in server.log().splitlines())
+
+
+def test_a_server_without_requests_ends_at_once(calm: tuple[RunningServer, httpx.Client]) -> None:
+    """The last test of the calm server. Its idle connection is no request."""
+    server, client = calm
+    assert client.get("/health").status_code == 200
+    assert server.stop(signal.SIGTERM, timeout_s=30) == 0
+    assert "Traceback" not in server.log()
 
 
 def test_a_client_that_never_ends_its_body_does_not_hold_up_the_end(model: Path) -> None:

@@ -2,17 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema_rs
 import pytest
 
-from flm.config import ServeConfig
 from tests.e2e.conftest import DEFAULTS
-from tests.support.app import RunningApp, running_app
+from tests.support.app import RunningApp
 from tests.support.replies import streamed, whole
 
 ASK = [{"role": "user", "content": "Describe a station for watching wild animals, in JSON."}]
@@ -43,21 +40,6 @@ STATION = {
 }
 
 
-@pytest.fixture(scope="module")
-def fast_app_of_module(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]:
-    # A grammar holds in every mode, and the exact one takes twice as long for a token.
-    config = ServeConfig(model=str(smollm2_gguf), ctx_len=2048)
-    with running_app(config, store) as app:
-        yield app
-
-
-@pytest.fixture
-def fast_app(fast_app_of_module: RunningApp) -> Iterator[RunningApp]:
-    fast_app_of_module.model.store.reset()
-    yield fast_app_of_module
-    fast_app_of_module.wait_until_idle()
-
-
 def format_of(schema: dict[str, Any], *, strict: bool = True) -> dict[str, Any]:
     return {
         "type": "json_schema",
@@ -77,7 +59,7 @@ def check_station(text: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(
-    "seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(10, 100))]
+    "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(6, 100))]
 )
 def test_every_reply_of_the_real_model_validates(fast_app: RunningApp, seed: int) -> None:
     with fast_app.client() as client:

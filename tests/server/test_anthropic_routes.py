@@ -184,9 +184,12 @@ async def test_a_prompt_that_is_too_long(client: httpx.AsyncClient, service: Fak
     error = error_of(await ask(client, messages=long))
     assert error["message"].startswith("prompt is too long: Max length reached!")
     assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
-    service.script = Script(prepare_error=ContextLengthError("Too long.", prompt_len=600))
-    counted = (await ask(client, COUNT)).json()
-    assert counted == {"input_tokens": 600}
+    fields = {"messages": long, "max_tokens": 9, "foo": 1}
+    counted = await ask(client, COUNT, **fields)
+    assert counted.json()["input_tokens"] == len("user: \nassistant:") + 600
+    assert list(records(counted)) == ["foo"]
+    refused = await ask(client, COUNT, **fields, adaptations="refuse")
+    assert error_of(refused)["param"] == "foo"
     service.script = Script(prepare_error=ContextLengthError("Far too long."))
     assert (await ask(client, COUNT)).status_code == 400
 

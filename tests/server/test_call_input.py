@@ -34,6 +34,30 @@ def test_objects() -> None:
     big = 10**24
     assert read_object(f'{{"a": {big}, "b": [1.5, null]}}') == {"a": big, "b": [1.5, None]}
     assert read_object('{"a": 1, "b": "x', is_cut=True) == {"a": 1}
+    assert read_object("", is_cut=True) == {}
+
+
+@pytest.mark.anyio
+async def test_a_forced_call_that_no_object_can_carry(
+    client: httpx.AsyncClient, service: FakeService
+) -> None:
+    text = '{"a": 1e999}'
+    events = (ToolCallDelta(0, 0, "call_1", "go", text), ChoiceDone(0, "tool_calls"))
+    service.script = Script(events=events)
+    body: dict[str, Any] = {
+        "messages": HELLO,
+        "max_tokens": 99,
+        "tools": [{"name": "go", "input_schema": {}}],
+        "tool_choice": {"type": "any"},
+    }
+    reply = (await client.post("/v1/messages", json=body)).json()
+    (block,) = reply["content"]
+    assert (block["type"], block["text"]) == ("text", f'{{"name": "go", "arguments": {text}')
+    assert reply["stop_reason"] == "end_turn"
+    # A stream has told of the call when the number comes; it gives the text as it is.
+    stream = await client.post("/v1/messages", json={**body, "stream": True})
+    assert json.dumps(text)[1:-1] in stream.text
+    assert '"stop_reason":"tool_use"' in stream.text
 
 
 @pytest.mark.anyio

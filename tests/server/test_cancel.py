@@ -142,7 +142,7 @@ async def test_a_call_that_is_cancelled_is_a_block_with_what_is_certain_of_its_i
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_response_that_is_cancelled_says_so_and_is_not_kept(
+async def test_a_response_that_is_cancelled_says_so_and_is_kept(
     client: httpx.AsyncClient, ctx: ServerContext, service: FakeService, is_stream: bool
 ) -> None:
     body = {"input": "hi", "stream": is_stream}
@@ -158,10 +158,32 @@ async def test_a_response_that_is_cancelled_says_so_and_is_not_kept(
         response = reply.json()
     ResponsesReply.model_validate(response, strict=True)
     assert (response["status"], response["incomplete_details"]) == ("cancelled", None)
-    assert (response["store"], response["completed_at"]) == (False, None)
+    assert (response["store"], response["completed_at"]) == (True, None)
     (item,) = response["output"]
     assert (item["status"], item["content"][0]["text"]) == ("incomplete", "Hello,")
-    assert (await client.get(f"/v1/responses/{response['id']}")).status_code == 404
+    assert (await client.get(f"/v1/responses/{response['id']}")).json() == response
+    on = {"input": "more", "previous_response_id": response["id"]}
+    service.script = Script()
+    assert (await client.post("/v1/responses", json=on)).json()["status"] == "completed"
+    messages = service.requests[-1].messages
+    assert messages is not None
+    assert [item["content"] for item in messages] == ["hi", "Hello,", "more"]
+
+
+async def test_openais_own_cancel_says_what_to_do_instead(
+    client: httpx.AsyncClient, ctx: ServerContext, service: FakeService
+) -> None:
+    asked = asyncio.create_task(client.post("/v1/responses", json={"input": "hi"}))
+    await until_running(ctx, service)
+    path = f"/v1/responses/{service.requests[0].id}/cancel"
+    running = await client.post(path)
+    assert running.status_code == 400
+    assert "POST /api/cancel" in running.json()["error"]["message"]
+    service.hold.set()
+    assert (await asked).json()["status"] == "completed"
+    assert (await client.post(path)).json() == running.json()
+    gone = await client.post("/v1/responses/resp_0/cancel")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
 
 
 async def test_a_request_is_found_by_the_id_of_its_reply(

@@ -239,6 +239,9 @@ async def test_errors_about_the_messages_name_the_input(client: httpx.AsyncClien
     reply = await respond(client, "x" * 600)
     error = reply.json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+    counted = await client.post(f"{PATH}/input_tokens", json={"input": "x" * 600, "foo": 1})
+    assert counted.json()["input_tokens"] > 600
+    assert list(records(counted)) == ["foo"]
 
 
 async def test_a_plan_of_a_response(client: httpx.AsyncClient, service: FakeService) -> None:

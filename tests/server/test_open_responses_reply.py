@@ -255,8 +255,8 @@ async def test_a_stream_that_fails() -> None:
         (message,) = failed["output"]
         assert message["status"] == "incomplete"
         assert message["content"][0]["text"] == "Hello,"
-        # What failed is not kept.
-        assert (await client.get(f"/v1/responses/{failed['id']}")).status_code == 404
+        assert failed["store"] is True
+        assert (await client.get(f"/v1/responses/{failed['id']}")).json() == failed
         service.script = Script(fail_at=0)
         kinds = [event["type"] for event in await streamed(client)]
         assert kinds == ["response.created", "response.in_progress", "error", "response.failed"]

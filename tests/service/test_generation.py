@@ -21,6 +21,7 @@ from flm.service import Generation, Prepared
 from flm.service.requests import engine_requests
 from flm.sticky import Snapshot
 from flm.text.parsers import PlainParser, ReplyShape
+from flm.text.parsers.hermes import HermesParser
 from flm.text.tokenizer import Tokenizer
 from flm.types import (
     ChoiceDone,
@@ -321,3 +322,26 @@ async def test_events_arrive_from_another_thread() -> None:
     reader = asyncio.create_task(read())
     await asyncio.to_thread(lambda: [generation.sink(event) for event in script])
     assert await asyncio.wait_for(reader, 10) == "thread"
+
+
+@pytest.mark.parametrize(
+    ("said", "stops", "reason"),
+    [
+        ('<tool_call>\n{"name": "f", "arguments": {"a": 1', "1", "length"),
+        # The model itself ended these two.
+        ('<tool_call>\n{"name": "f", "arguments": {"a": 1', "", "stop"),
+        ('<tool_call>\n{"name": "f", "arguments": {"a": 1<|im_end|>', "<|im_end|>", "stop"),
+        ('<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>!', "!", "tool_calls"),
+        ("No calls!", "!", "stop"),
+    ],
+)
+async def test_a_call_that_a_stop_token_cuts_is_cut(
+    said: str, stops: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Model, "make_parser", lambda *_: HermesParser(lambda _name: True))
+    stop_ids = frozenset(TOKENIZER.encode(stops, control=True))
+    _, generation = make(stop_token_ids=stop_ids)
+    sampled = [TokenOut("r-0", token_id) for token_id in TOKENIZER.encode(said, control=True)]
+    events = await play(generation, [*sampled, finished("r-0")])
+    (done,) = [event for event in events if isinstance(event, ChoiceDone)]
+    assert done.finish_reason == reason

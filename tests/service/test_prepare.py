@@ -71,14 +71,13 @@ def test_a_prompt_that_cannot_fit_is_not_tokenised(fields: dict[str, Any], param
         ContextLengthError, match=r"Max length reached! .* at least \d+ tokens .* 512"
     ) as e:
         prepare(model, request(**fields))
-    assert (e.value.param, e.value.prompt_len) == (param, None)
+    assert e.value.param == param
 
 
 def test_a_prompt_that_may_fit_is_counted() -> None:
     model: Any = Model()
-    with pytest.raises(ContextLengthError, match="has 600 tokens") as e:
+    with pytest.raises(ContextLengthError, match="has 600 tokens"):
         prepare(model, request(prompts=((5,) * 600,)))
-    assert e.value.prompt_len == 600
     text = "Q" * 600
     num_tokens = len(TOKENIZER.encode(text))
     assert TOKENIZER.min_tokens(text) < 512 <= num_tokens
@@ -101,3 +100,47 @@ def test_a_chat_may_end_behind_its_last_message() -> None:
     assert opened is not None
     assert closed is not None
     assert opened == f"{closed}<|im_start|>assistant\n"
+
+
+def test_what_the_template_leaves_out_is_on_the_record() -> None:
+    model: Any = Model(
+        template=ChatTemplate(
+            "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}"
+            "{% for message in messages %}{{ message.role + message.content }}{% endfor %}",
+            TOKENIZER,
+        )
+    )
+    model.grammars = None
+    messages = ({"role": "user", "content": "hi", "name": "Ann"},)
+    function = {"name": "f", "returns": "int", "examples": [{"a": 1}]}
+    tools = ({"type": "function", "function": function, "x": "y" * 300},)
+    told = [item.to_dict() for item in prepare(model, request(messages=messages)).adaptations]
+    reason = "The chat template of this model does not show the name."
+    own = {"field": "messages[0].name", "action": "dropped", "reason": reason, "asked": "Ann"}
+    assert told == [own]
+    told = [
+        item.to_dict()
+        for item in prepare(model, request(messages=messages, tools=tools)).adaptations
+    ]
+    reason = "The chat template of this model does not show it."
+    dropped = {"action": "dropped", "reason": reason}
+    assert told == [
+        own,
+        {"field": "shown_tools[0].x", **dropped},
+        {"field": "shown_tools[0].function.returns", **dropped, "asked": "int"},
+        {"field": "shown_tools[0].function.examples", **dropped},
+    ]
+
+
+def test_what_is_counted_need_not_fit() -> None:
+    model: Any = Model()
+    fields = {"messages": ({"role": "user", "content": LONG[:40_000]},), "max_tokens": 600}
+    found = prepare(model, request(**fields, min_tokens=600, is_counted=True))
+    assert len(found.prompt_ids[0]) > 512
+    assert (found.max_new_tokens, found.adaptations) == ((0,), ())
+    with pytest.raises(ContextLengthError, match="at least"):
+        prepare(model, request(**fields))
+    far = ({"role": "user", "content": LONG * 8},)
+    assert TOKENIZER.min_tokens(LONG * 8) > 64 * 1024
+    with pytest.raises(ContextLengthError, match="at least"):
+        prepare(model, request(messages=far, is_counted=True))

@@ -307,14 +307,14 @@ class FakeService:
             prompts = [(*request.history_ids, rendered)]
         prompt_ids = tuple(encode(prompt) for prompt in prompts)
         room = [model.info.context_len - len(ids) for ids in prompt_ids]
-        if min(room) <= 0:
+        if min(room) <= 0 and not request.is_counted:
             param = "prompt" if rendered is None else "messages"
             raise ContextLengthError("Max length reached! Too long.", param=param)
         if not all(prompt_ids):
             raise InvalidRequestError("The prompt has no tokens.", param="prompt")
         asked = request.max_tokens
         granted = tuple(left if asked is None else min(left, asked) for left in room)
-        clamped = asked is not None and min(granted) < asked
+        clamped = asked is not None and min(granted) < asked and not request.is_counted
         records = (
             Adaptation(request.max_tokens_field, "clamped", "No room.", asked, min(granted)),
         )

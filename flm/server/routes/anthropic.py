@@ -3,7 +3,6 @@
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from flm.errors import ContextLengthError
 from flm.server.admission import Call, decided, visible_of_prompt
 from flm.server.anthropic_reply import MessagesFormat
 from flm.server.body import read_body
@@ -11,6 +10,7 @@ from flm.server.context import ServerContext
 from flm.server.endpoint import Endpoint, Handler, add_endpoint
 from flm.server.errors import JSONReply
 from flm.server.openapi import request_body, responses
+from flm.server.records import extras_of
 from flm.server.schemas.anthropic import CountBody, MessagesBody
 from flm.server.schemas.anthropic_replies import (
     CountReply,
@@ -49,15 +49,9 @@ def _count(ctx: ServerContext) -> Handler:
     async def count(request: Request) -> Response:
         read = await read_body(request, CountBody, ctx)
         call = Call(request.state.request_id, read.body, read.is_large)
-        try:
-            async with decided(ctx, call) as found:
-                told = [entry.to_dict() for entry in visible_of_prompt(call, found)]
-                shown = {"adaptations": told} if told else {}
-                return JSONReply({"input_tokens": len(found.prepared.prompt_ids[0]), **shown})
-        except ContextLengthError as error:
-            # Who counts wants to know how much is too much.
-            if error.prompt_len is None:
-                raise
-            return JSONReply({"input_tokens": error.prompt_len})
+        async with decided(ctx, call) as found:
+            told = visible_of_prompt(call, found)
+            num_tokens = len(found.prepared.prompt_ids[0])
+        return JSONReply({"input_tokens": num_tokens, **extras_of(told)})
 
     return count

@@ -1,8 +1,8 @@
 """OpenAI's ``/v1/responses``: to make one, to look at it again, and to go on from it."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI, Request
 from starlette.convertors import Convertor, register_url_convertor
@@ -15,8 +15,9 @@ from flm.server.endpoint import Endpoint, add_endpoint, read_call
 from flm.server.errors import JSONReply
 from flm.server.open_responses_reply import ResponsesFormat
 from flm.server.openapi import path_parameter, query_parameter, request_body, responses
+from flm.server.records import extras_of
 from flm.server.response_store import KeptReply, ResponseStore
-from flm.server.schemas.open_responses import Given, ResponsesBody
+from flm.server.schemas.open_responses import Given, InputTokensBody, ResponsesBody
 from flm.server.schemas.open_responses_items import (
     Item,
     ItemReference,
@@ -71,12 +72,18 @@ def add_routes(app: FastAPI, ctx: ServerContext) -> None:
     add_endpoint(app, ctx, endpoint)
     app.add_api_route(
         f"{PATH}/input_tokens",
-        _count(ctx, endpoint),
+        _count(ctx, replace(endpoint, schema=InputTokensBody)),
         methods=["POST"],
         summary="Count the input tokens of a response, without making it",
         responses=responses(InputTokensReply, 400, 404, 413, 503),
-        openapi_extra=request_body(ResponsesBody),
+        openapi_extra=request_body(InputTokensBody),
         response_model=None,
+    )
+    app.add_api_route(
+        f"{PATH}/{{reply_id:reply}}/cancel",
+        partial(_cancel, ctx),
+        methods=["POST"],
+        include_in_schema=False,
     )
     _add_kept(app, ctx)
 
@@ -163,10 +170,8 @@ def _count(ctx: ServerContext, endpoint: Endpoint) -> Handler:
         async with decided(ctx, call) as found:
             told = visible_of_prompt(call, found)
             num_tokens = sum(map(len, found.prepared.prompt_ids))
-        reply: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": num_tokens}
-        if told:
-            reply["adaptations"] = [entry.to_dict() for entry in told]
-        return JSONReply(reply)
+        reply = {"object": "response.input_tokens", "input_tokens": num_tokens}
+        return JSONReply({**reply, **extras_of(told)})
 
     return count
 
@@ -200,6 +205,16 @@ async def _input_items(store: ResponseStore, request: Request) -> Response:
         "has_more": len(page) < len(items),
     }
     return JSONReply(reply)
+
+
+async def _cancel(ctx: ServerContext, request: Request) -> Response:
+    reply_id = request.path_params["reply_id"]
+    if reply_id not in ctx.running and ctx.replies.get(reply_id) is None:
+        raise _not_found(ctx.replies, reply_id)
+    raise InvalidRequestError(
+        "Only responses that are made in the background can be cancelled so, and here none are. "
+        "POST /api/cancel ends one that is being made; it takes its id as request_id."
+    )
 
 
 def _kept(store: ResponseStore, request: Request) -> KeptReply:

@@ -1,6 +1,6 @@
 """The bodies of Anthropic's ``POST /v1/messages`` and ``/v1/messages/count_tokens``."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -30,7 +30,7 @@ from flm.server.schemas.anthropic_tools import (
 from flm.server.schemas.common import MAX_STOPS
 from flm.server.schemas.conversation import MESSAGE_PATH
 from flm.server.schemas.generation import Unmet, Unread
-from flm.server.schemas.tool_choice import ToolChoice, call_rules, callable_tools, check_names
+from flm.server.schemas.tool_choice import ToolChoice, call_rules
 from flm.server.schemas.types import NotNegative
 from flm.types import CallRules
 
@@ -135,11 +135,6 @@ class MessagesFields(ReasoningFields):
         return tools
 
     @model_validator(mode="after")
-    def _calls_are_possible(self) -> "MessagesFields":
-        check_names(self._choice, self._functions)
-        return self
-
-    @model_validator(mode="after")
     def _continuable(self) -> "MessagesFields":
         last = self.messages[-1]
         if self.continue_final_message and not isinstance(last, AssistantMessage):
@@ -175,7 +170,7 @@ class MessagesFields(ReasoningFields):
         listed = [plain for message in self.messages for plain in plain_messages(message)]
         return (*self._system, *listed)
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message comes from."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:
@@ -200,18 +195,15 @@ class MessagesFields(ReasoningFields):
         is_open = isinstance(self.messages[-1], AssistantMessage)
         return is_open and self.continue_final_message is not False
 
-    @property
-    def _choice(self) -> ToolChoice:
-        return read_choice(self.tool_choice)
-
     @cached_property
-    def _functions(self) -> tuple[Mapping[str, Any], ...]:
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that can be called, in OpenAI's form."""
         return tuple(as_function(tool) for tool in own_tools(self.tools).values())
 
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees."""
-        return callable_tools(self._choice, self._functions)
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return read_choice(self.tool_choice)
 
     @property
     def calls(self) -> CallRules | None:
@@ -219,8 +211,8 @@ class MessagesFields(ReasoningFields):
         choice = self.tool_choice
         is_parallel = choice is None or not choice.disable_parallel_tool_use
         rules = call_rules(
-            self._choice,
-            self._functions,
+            self.choice,
+            self.functions,
             is_parallel=is_parallel,
             has_format=self.constraint is not None,
             schema_field="input_schema",
@@ -287,3 +279,8 @@ class CountBody(MessagesFields):
     """A request for the number of its tokens."""
 
     max_tokens: NotNegative | None = Field(None, description="No effect on the count.")
+
+    @property
+    def is_counted(self) -> bool:
+        """Only the number of the prompt's tokens is wanted."""
+        return True

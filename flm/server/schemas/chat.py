@@ -1,6 +1,6 @@
 """The body of ``POST /v1/chat/completions``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -9,15 +9,12 @@ from flm.errors import InvalidRequestError
 from flm.server.schemas.common import CommonBody
 from flm.server.schemas.continuation import check_continuable
 from flm.server.schemas.conversation import ConversationBody
-from flm.server.schemas.generation import NOT_READ, Unmet
 from flm.server.schemas.messages import AssistantMessage, Message, as_plain
 from flm.server.schemas.tool_choice import (
     AUTO,
     TOOL_CHOICE_SCHEMA,
     ToolChoice,
     call_rules,
-    callable_tools,
-    check_names,
     read_tool_choice,
 )
 from flm.server.schemas.tools import TOOLS_SCHEMA, check_tools
@@ -30,7 +27,8 @@ class ChatBody(ConversationBody, CommonBody):
     """A chat request."""
 
     messages: Annotated[list[Message], Field(min_length=1)] = Field(
-        description="Roles system, developer, user, assistant, tool; content as text or text parts."
+        description="Roles system, developer, user, assistant, tool; content as text or text "
+        "parts. A name is recorded as dropped where the chat template does not show it."
     )
     tools: Annotated[Any, BeforeValidator(check_tools), WithJsonSchema(TOOLS_SCHEMA)] = None
     tool_choice: Annotated[
@@ -81,8 +79,7 @@ class ChatBody(ConversationBody, CommonBody):
         return self
 
     @model_validator(mode="after")
-    def _calls_are_possible(self) -> "ChatBody":
-        check_names(self._choice, self.tools or ())
+    def _format_allows_calls(self) -> "ChatBody":
         constraint, calls = self.constraint, self.calls
         if constraint is None or calls is None or calls.is_forced:
             return self
@@ -111,25 +108,21 @@ class ChatBody(ConversationBody, CommonBody):
         return self.continue_final_message is True
 
     @property
-    def _choice(self) -> ToolChoice:
-        return AUTO if self.tool_choice is None else self.tool_choice
-
-    def unmet(self) -> Iterator[Unmet]:
-        """The declared fields that ask for what is not done."""
-        yield from super().unmet()
-        yield from (Unmet(path, NOT_READ, own) for path, own in self._choice.unread)
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The functions that came with the request."""
+        return self.tools or ()
 
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees."""
-        return callable_tools(self._choice, self.tools or ())
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return self.tool_choice or AUTO
 
     @property
     def calls(self) -> CallRules | None:
         """What is enforced of calls; None: nothing."""
         return call_rules(
-            self._choice,
-            self.tools or (),
+            self.choice,
+            self.functions,
             is_parallel=self.parallel_tool_calls is not False,
             has_format=self.constraint is not None,
         )

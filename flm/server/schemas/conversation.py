@@ -1,13 +1,14 @@
 """What every body that asks for a reply to messages has."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from flm.errors import InvalidRequestError
-from flm.server.schemas.generation import GenerationBody
+from flm.server.schemas.generation import NOT_READ, GenerationBody, Unmet
+from flm.server.schemas.tool_choice import AUTO, ToolChoice, callable_tools, check_names
 from flm.types import CallRules
 
 # Names a template's variables cannot take: the server fills them itself.
@@ -18,6 +19,7 @@ _RESERVED = frozenset(
 
 MESSAGE_PATH = re.compile(r"messages\[(\d+)\](.*)")
 """A path of ``plain_messages``: the index, and what follows it."""
+_SHOWN_TOOL = re.compile(r"shown_tools\[(\d+)\]\.(.*)")
 
 
 class ConversationBody(GenerationBody):
@@ -39,6 +41,11 @@ class ConversationBody(GenerationBody):
                 raise InvalidRequestError(f"{param} must be a boolean.", param=param)
         return kwargs
 
+    @model_validator(mode="after")
+    def _calls_are_possible(self) -> "ConversationBody":
+        check_names(self.choice, self.functions)
+        return self
+
     @property
     def history_ids(self) -> tuple[int, ...]:
         """Tokens that stand before the prompt, as they are."""
@@ -50,9 +57,19 @@ class ConversationBody(GenerationBody):
         raise NotImplementedError
 
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees, in OpenAI's form."""
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The functions that came with the request, in OpenAI's form."""
         return ()
+
+    @property
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return AUTO
+
+    @property
+    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
+        """Those that the model may call, and sees."""
+        return callable_tools(self.choice, self.functions)
 
     @property
     def calls(self) -> CallRules | None:
@@ -65,13 +82,32 @@ class ConversationBody(GenerationBody):
         return "" if self.constraint is None else self.constraint.param.partition(".")[0]
 
     def own_path(self, path: str) -> str:
-        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``."""
+        """What this body calls a path of ``plain_messages``, such as ``messages[0].content``, or of
+        ``shown_tools``."""
+        found = _SHOWN_TOOL.fullmatch(path)
+        if found is None:
+            return self.own_message_path(path)
+        shown = self.shown_tools[int(found[1])]
+        place = next(i for i, function in enumerate(self.functions) if function is shown)
+        return self.own_tool_path(place, found[2])
+
+    def own_message_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``."""
         return path
+
+    def own_tool_path(self, index: int, key: str) -> str:
+        """What this body calls a key, such as ``function.name``, of one of ``functions``."""
+        return f"tools[{index}].{key}"
 
     @property
     def continues(self) -> bool:
         """True when the reply goes on where the last message ends."""
         return False
+
+    def unmet(self) -> Iterator[Unmet]:
+        """The declared fields that ask for what is not done."""
+        yield from super().unmet()
+        yield from (Unmet(path, NOT_READ, own) for path, own in self.choice.unread)
 
 
 def conversation_of(body: GenerationBody) -> ConversationBody | None:

@@ -77,7 +77,9 @@ class GenerationBody(Schema):
     )
     seed: Int64 | None = Field(None, description="For this request only.")
     min_tokens: NotNegative | None = Field(
-        None, description="End-of-sequence and stop tokens cannot come before so many tokens."
+        None,
+        description="End-of-sequence and stop tokens cannot come before so many tokens. More than "
+        "max_tokens is HTTP 400, more than the context has room for is recorded as clamped.",
     )
     stop_token_ids: list[TokenId] | None = Field(
         None, description="Tokens that end the reply as an end-of-sequence token does."
@@ -148,6 +150,11 @@ class GenerationBody(Schema):
     def opens_reply(self) -> bool:
         """True when a chat's prompt ends where the model's reply begins."""
         return True
+
+    @property
+    def is_counted(self) -> bool:
+        """True when only the number of the prompt's tokens is wanted."""
+        return False
 
     @property
     def streams(self) -> bool:

@@ -1,6 +1,6 @@
 """The bodies of Ollama's ``POST /api/chat`` and ``/api/generate``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from flm.errors import InvalidRequestError
 from flm.server.schemas.chat import MAX_TOP_LOGPROBS
 from flm.server.schemas.conversation import MESSAGE_PATH, ConversationBody
-from flm.server.schemas.generation import NOT_READ, Unmet, Unread
+from flm.server.schemas.generation import Unmet, Unread
 from flm.server.schemas.ollama_fields import (
     Format,
     Images,
@@ -25,8 +25,6 @@ from flm.server.schemas.tool_choice import (
     TOOL_CHOICE_SCHEMA,
     ToolChoice,
     call_rules,
-    callable_tools,
-    check_names,
     read_tool_choice,
 )
 from flm.server.schemas.types import Int64, TokenId
@@ -157,6 +155,7 @@ class OllamaBody(ConversationBody):
 
     def unmet(self) -> Iterator[Unmet]:
         """The declared fields that ask for what is not done."""
+        yield from super().unmet()
         for name, option in OPTION_OF.items():
             own, asked = self._option(option), getattr(self, name)
             if own is not None and asked is not None and own != asked:
@@ -189,19 +188,10 @@ class OllamaChatBody(OllamaBody):
         Any, BeforeValidator(read_tool_choice), WithJsonSchema(TOOL_CHOICE_SCHEMA)
     ] = None
 
-    @model_validator(mode="after")
-    def _calls_are_possible(self) -> "OllamaChatBody":
-        check_names(self._choice, self.tools or ())
-        return self
-
     @property
     def asks_nothing(self) -> bool:
         """True when there are no messages."""
         return not self.messages
-
-    @property
-    def _choice(self) -> ToolChoice:
-        return AUTO if self.tool_choice is None else self.tool_choice
 
     @property
     def plain_messages(self) -> tuple[Mapping[str, Any], ...]:
@@ -214,25 +204,31 @@ class OllamaChatBody(OllamaBody):
             raise InvalidRequestError("messages must not be empty.", param="messages")
         return tuple(message.plain for message in self.messages)
 
+    def own_message_path(self, path: str) -> str:
+        """What this body calls a path of ``plain_messages``."""
+        found = MESSAGE_PATH.fullmatch(path)
+        is_name = found is not None and found[2] == ".name"
+        return f"{path.removesuffix('name')}tool_name" if is_name else path
+
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees."""
-        return callable_tools(self._choice, self.tools or ())
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The functions that came with the request."""
+        return self.tools or ()
+
+    @property
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return self.tool_choice or AUTO
 
     @property
     def calls(self) -> CallRules | None:
         """What is enforced of calls; None: nothing."""
         return call_rules(
-            self._choice,
-            self.tools or (),
+            self.choice,
+            self.functions,
             is_parallel=True,
             has_format=self.constraint is not None,
         )
-
-    def unmet(self) -> Iterator[Unmet]:
-        """The declared fields that ask for what is not done."""
-        yield from super().unmet()
-        yield from (Unmet(path, NOT_READ, own) for path, own in self._choice.unread)
 
 
 class OllamaGenerateBody(OllamaBody):
@@ -275,7 +271,7 @@ class OllamaGenerateBody(OllamaBody):
             raise InvalidRequestError("prompt must not be empty.", param="prompt")
         return self.prompt
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message came in."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:

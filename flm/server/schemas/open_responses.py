@@ -1,6 +1,6 @@
 """The body of ``POST /v1/responses``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,13 +28,7 @@ from flm.server.schemas.open_responses_tools import (
     read_flat_tools,
 )
 from flm.server.schemas.output import schema_constraint
-from flm.server.schemas.tool_choice import (
-    AUTO,
-    ToolChoice,
-    call_rules,
-    callable_tools,
-    check_names,
-)
+from flm.server.schemas.tool_choice import AUTO, ToolChoice, call_rules
 from flm.server.schemas.types import Int64, Schema, unread_keys
 from flm.types import CallRules, OutputConstraint
 
@@ -212,11 +206,6 @@ class ResponsesBody(ConversationBody):
             raise InvalidRequestError("input is required.", param="input")
         return body
 
-    @model_validator(mode="after")
-    def _calls_are_possible(self) -> "ResponsesBody":
-        check_names(self.choice, self.flat_tools.functions)
-        return self
-
     def complete(self, given: Given) -> "ResponsesBody":
         """The same body that knows what the model is given."""
         body = self.model_copy()
@@ -245,7 +234,7 @@ class ResponsesBody(ConversationBody):
     def _said(self) -> list[Said]:
         return messages_of(self._given.items)
 
-    def own_path(self, path: str) -> str:
+    def own_message_path(self, path: str) -> str:
         """The field that a message came in."""
         found = MESSAGE_PATH.fullmatch(path)
         if found is None:
@@ -258,6 +247,10 @@ class ResponsesBody(ConversationBody):
             return "previous_response_id"
         return "input" if isinstance(self.input, str) else f"input[{place}]{found[2]}"
 
+    def own_tool_path(self, index: int, key: str) -> str:
+        """What this body calls a key of one of ``functions``."""
+        return f"tools[{self.flat_tools.places[index]}].{key.removeprefix('function.')}"
+
     # --- calls and the form of the answer --------------------------------------------------
 
     @property
@@ -266,21 +259,21 @@ class ResponsesBody(ConversationBody):
         return FlatTools() if self.tools is None else self.tools
 
     @property
-    def choice(self) -> ToolChoice:
-        """Which of them may be called."""
-        return AUTO if self.tool_choice is None else self.tool_choice
+    def functions(self) -> Sequence[Mapping[str, Any]]:
+        """The functions among them, in the form of chat completions."""
+        return self.flat_tools.functions
 
     @property
-    def shown_tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools that the model may call, and sees, in OpenAI's form."""
-        return callable_tools(self.choice, self.flat_tools.functions)
+    def choice(self) -> ToolChoice:
+        """Which of them may be called."""
+        return self.tool_choice or AUTO
 
     @property
     def calls(self) -> CallRules | None:
         """What is enforced of calls; None: nothing."""
         return call_rules(
             self.choice,
-            self.flat_tools.functions,
+            self.functions,
             is_parallel=self.parallel_tool_calls is not False,
             has_format=self.constraint is not None,
             schema_field="parameters",
@@ -330,7 +323,6 @@ class ResponsesBody(ConversationBody):
     def unmet(self) -> Iterator[Unmet]:
         """The declared fields that ask for what is not done."""
         yield from super().unmet()
-        yield from (Unmet(path, NOT_READ, own) for path, own in self.choice.unread)
         if self.text is not None and isinstance(self.text.format, dict):
             is_schema = self.text.format["type"] == "json_schema"
             known = _FORMAT_KEYS if is_schema else ("type",)
@@ -371,3 +363,12 @@ class ResponsesBody(ConversationBody):
             yield Unmet("stream_options.include_obfuscation", "Streams are never padded.", True)
         if self.service_tier not in (None, "auto", "default"):
             yield Unmet("service_tier", "There is one tier.", self.service_tier)
+
+
+class InputTokensBody(ResponsesBody):
+    """A request for the number of the input's tokens."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Only the number of the prompt's tokens is wanted."""
+        return True

@@ -5,7 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.conftest import TOOL, post
+from flm.server.schemas.chat import ChatBody
+from flm.server.schemas.ollama import OllamaChatBody
+from flm.server.schemas.open_responses import ResponsesBody
+from tests.server.conftest import HELLO, TOOL, post
 from tests.support.fake_service import FakeService
 
 pytestmark = pytest.mark.anyio
@@ -56,3 +59,16 @@ async def test_tools_of_a_wrong_shape(
 ) -> None:
     error = (await post(client, **fields)).json()["error"]
     assert (error["param"], error["message"]) == (param, message)
+
+
+def test_the_fields_that_shown_tools_came_in() -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in "fg"]
+    only_g = {"type": "function", "function": {"name": "g"}}
+    paths = ("shown_tools[0].x", "shown_tools[0].function.x")
+    for schema in (ChatBody, OllamaChatBody):
+        body = schema.model_validate({"messages": HELLO, "tools": tools, "tool_choice": only_g})
+        assert [*map(body.own_path, paths)] == ["tools[1].x", "tools[1].function.x"]
+    flat = [{"type": "web_search"}, *({"type": "function", "name": name} for name in "fg")]
+    only_g = {"type": "function", "name": "g"}
+    asked = ResponsesBody.model_validate({"input": "hi", "tools": flat, "tool_choice": only_g})
+    assert asked.own_path(paths[1]) == "tools[2].x"
