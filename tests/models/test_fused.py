@@ -29,6 +29,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "biases": {"architecture": "qwen2"},
     "head norms": {"architecture": "qwen3"},
     "untied": {"architecture": "llama", "tied": False},
+    "wide heads": {"architecture": "llama", "head_dim": 64},
+    "wider heads": {"architecture": "qwen3", "head_dim": 96},
 }
 
 
@@ -177,6 +179,29 @@ def test_a_sequence_has_the_same_bits_in_any_company(path: Path, kv_dtype: torch
     chunk = fused.run(IDS[1:90], 0, 0)
     beside = fused.model.forward([decodes[3], chunk, decodes[2]], [0, 90])
     assert torch.equal(beside, torch.stack([alone[3], alone[2]]))
+
+
+def test_rows_that_share_pages_have_the_same_bits_as_alone(
+    path: Path, kv_dtype: torch.dtype
+) -> None:
+    # Parts of 512 positions: two in common, or one and a page of the next, or none.
+    num_shared, lengths = [36, 36, 17, 36, 0, 17], [1190, 1153, 1170, 1199, 1100, 545]
+    fused = Fused(path, kv_dtype, num_sequences=len(lengths))
+    alone = []
+    for place, (shared, length) in enumerate(zip(num_shared, lengths, strict=True)):
+        own = fused.tables[place]
+        fused.tables[place] = fused.tables[0][:shared] + own[shared:]
+        at = shared * PAGE_SIZE if place else 0
+        ids = [*IDS[:at], *IDS[place : length - at + place]]
+        fused.model.forward([fused.run(ids[at:], at, place)], [])
+        run = fused.run([IDS[place]], length, place)
+        alone.append(fused.model.forward([run], [0])[0])
+    decodes = [fused.run([IDS[i]], length, i) for i, length in enumerate(lengths)]
+    together = fused.model.forward(decodes, range(len(lengths)))
+    assert torch.equal(together, torch.stack(alone))
+    order = [4, 1, 5, 0, 2, 3]
+    beside = fused.model.forward([decodes[i] for i in order], range(len(lengths)))
+    assert torch.equal(beside, torch.stack([alone[i] for i in order]))
 
 
 def test_gguf_files_of_every_architecture(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def tiny_folder(
     with_tokenizer: bool = True,
     add_bos: bool = False,
     old_style: bool = False,
+    head_dim: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     generation_config: Mapping[str, Any] | None = None,
 ) -> Path:
@@ -117,6 +118,7 @@ def tiny_folder(
         seed=seed,
         max_context_len=max_context_len,
         vocab_size=vocab_size,
+        asked_head_dim=head_dim,
         overrides={} if overrides is None else overrides,
     )
     _write_json(path / "config.json", tiny_config(spec, old_style=old_style))

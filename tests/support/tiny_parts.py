@@ -60,11 +60,14 @@ class TinySpec:
     seed: int = 0
     max_context_len: int = 2048
     vocab_size: int = VOCAB_SIZE
+    asked_head_dim: int | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def head_dim(self) -> int:
         """Qwen3 heads are wider than hidden / heads, as in the real ones."""
+        if self.asked_head_dim is not None:
+            return self.asked_head_dim
         return 32 if self.architecture == "qwen3" else HIDDEN // HEADS
 
 

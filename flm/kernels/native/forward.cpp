@@ -113,11 +113,19 @@ class Forward {
   }
 
  private:
-  struct Item {  // a tile of rows and the parts it looks at, for one kv head
-    const Run* run;
-    int row, count, kv_head, part, num_parts;
-    int partial;  // where the result waits for its merge, or -1: the result is whole
+  struct Member {  // a row of an item; `partial` is where its results wait for their merge, or -1
+    int row, position, partial;
+  };
+
+  struct Item {  // rows that look at the same parts, for one kv head
+    const Run* run;  // whose pages they are
+    int first, count;  // members
+    int kv_head, part, num_parts;
     bool writes;  // the row's own key and value are still to be written
+  };
+
+  struct Merge {  // the partial results of a row
+    int row, kv_head, partial, num_parts;
   };
 
   struct Group {  // rows of a run whose keys and values are written together
@@ -132,23 +140,61 @@ class Forward {
   }
 
   void plan() {
+    std::vector<const Run*> lone;
     for (const Run& run : runs_) {
       if (run.count == 1) {
-        int parts = run.start / PART + 1;
-        for (int h = 0; h < m_.num_kv_heads; h++)
-          for (int p = 0; p < parts; p++)
-            items_.push_back({&run, run.first, 1, h, p, 1, parts == 1 ? -1 : num_partials_++,
-                              p == parts - 1});
+        lone.push_back(&run);
         continue;
       }
       cut_into_groups(run);
       for (int row = 0; row < run.count; row += tile_rows_) {
-        int count = run.count - row < tile_rows_ ? run.count - row : tile_rows_;
+        int count = std::min(run.count - row, tile_rows_);
         int parts = (run.start + row + count - 1) / PART + 1;
-        for (int h = 0; h < m_.num_kv_heads; h++)
-          items_.push_back({&run, run.first + row, count, h, 0, parts, -1, false});
+        for (int h = 0; h < m_.num_kv_heads; h++) {
+          items_.push_back({&run, (int)members_.size(), count, h, 0, parts, false});
+          for (int i = row; i < row + count; i++)
+            members_.push_back({run.first + i, run.start + i, -1});
+        }
       }
     }
+    for (int h = 0; h < m_.num_kv_heads; h++) plan_lone(lone, h);
+  }
+
+  // Each part of a lone row's sequence is an item, for balance; rows whose sequences have a part in
+  // common look at it together, so that it is read once.
+  void plan_lone(const std::vector<const Run*>& lone, int h) {
+    int most_parts = 0;
+    std::vector<int> partials;
+    for (const Run* run : lone) {
+      const int parts = run->start / PART + 1;
+      most_parts = std::max(most_parts, parts);
+      partials.push_back(parts == 1 ? -1 : num_partials_);
+      if (parts == 1) continue;
+      merges_.push_back({run->first, h, num_partials_, parts});
+      num_partials_ += parts;
+    }
+    std::vector<bool> is_done;
+    for (int p = 0; p < most_parts; p++) {
+      is_done.assign(lone.size(), false);
+      for (size_t i = 0; i < lone.size(); i++) {
+        if (is_done[i] || lone[i]->start / PART < p) continue;
+        items_.push_back({lone[i], (int)members_.size(), 0, h, p, 1, lone[i]->start / PART == p});
+        for (size_t j = i; j < lone.size() && items_.back().count < tile_rows_; j++) {
+          if (is_done[j] || (j > i && !share_part(*lone[i], *lone[j], p))) continue;
+          is_done[j] = true;
+          const int partial = partials[j] < 0 ? -1 : partials[j] + p;
+          members_.push_back({lone[j]->first, lone[j]->start, partial});
+          items_.back().count++;
+        }
+      }
+    }
+  }
+
+  // Whether two sequences have all of part p, and in the same pages.
+  static bool share_part(const Run& a, const Run& b, int p) {
+    const size_t at = (size_t)p * PART_PAGES;
+    return std::min(a.start, b.start) / PART > p &&
+           std::equal(a.table + at, a.table + at + PART_PAGES, b.table + at);
   }
 
   // Positions that share lanes are written by one member.
@@ -252,11 +298,13 @@ class Forward {
       });
     }
     for (size_t i = me; i < items_.size(); i += team.size()) {
-      if (items_[i].writes) write(layer, pages, {items_[i].run, items_[i].row, 1}, items_[i].kv_head);
-      attend(layer, pages, items_[i]);
+      const Item& item = items_[i];
+      if (item.writes) write(layer, pages, {item.run, item.run->first, 1}, item.kv_head);
+      attend(layer, pages, item);
     }
     team.barrier();
-    if (num_partials_ > 0) merge_partials(me, team);
+    if (!merges_.empty())
+      each(merges_.size(), me, team, [&](int i) { merge_partials(merges_[i]); });
   }
 
   void rotate(float* head, int row) const {
@@ -332,10 +380,10 @@ class Forward {
     Partial whole[Queries::CAPACITY], part[Queries::CAPACITY];
     int positions[Queries::CAPACITY];
     for (int n = 0; n < count; n++) {
-      const int row = item.row + n / heads, head = item.kv_head * group_ + first + n % heads;
-      query(layer, row, head, o);
+      const Member& member = members_[item.first + n / heads];
+      query(layer, member.row, item.kv_head * group_ + first + n % heads, o);
       q.set(n, o, dim);
-      positions[n] = item.run->start + row - item.run->first;
+      positions[n] = member.position;
       whole[n].o = o + n * dim;
       part[n].o = o_part + n * dim;
     }
@@ -352,11 +400,12 @@ class Forward {
         if (limits[n] > 0) merge(whole[n], part[n], dim);
     }
     for (int n = 0; n < count; n++) {
-      const int row = item.row + n / heads, head = item.kv_head * group_ + first + n % heads;
-      if (item.partial < 0)
-        finish(whole[n], row, head);
+      const Member& member = members_[item.first + n / heads];
+      const int own = first + n % heads;
+      if (member.partial < 0)
+        finish(whole[n], member.row, item.kv_head * group_ + own);
       else
-        keep(whole[n], item.partial * group_ + first + n);
+        keep(whole[n], member.partial * group_ + own);
     }
   }
 
@@ -372,25 +421,13 @@ class Forward {
     for (int d = 0; d < m_.head_dim; d += LANES) store(out + d, load(result.o + d) * scale);
   }
 
-  void merge_partials(int me, Team& team) {
-    for (size_t i = 0, turn = 0; i < items_.size(); turn++) {
-      const Item& item = items_[i];
-      size_t end = i + 1;
-      if (item.partial >= 0) {
-        while (end < items_.size() && items_[end].run == item.run &&
-               items_[end].kv_head == item.kv_head)
-          end++;
-        if ((int)(turn % team.size()) == me)
-          for (int g = 0; g < group_; g++) {
-            Partial whole = partials_[item.partial * group_ + g];
-            for (size_t j = i + 1; j < end; j++)
-              merge(whole, partials_[items_[j].partial * group_ + g], m_.head_dim);
-            finish(whole, item.row, item.kv_head * group_ + g);
-          }
-      }
-      i = end;
+  void merge_partials(const Merge& of) {
+    for (int g = 0; g < group_; g++) {
+      Partial whole = partials_[of.partial * group_ + g];
+      for (int p = 1; p < of.num_parts; p++)
+        merge(whole, partials_[(of.partial + p) * group_ + g], m_.head_dim);
+      finish(whole, of.row, of.kv_head * group_ + g);
     }
-    team.barrier();
   }
 
   void add_to_residual(const Matrix& matrix, const Rows& in, int me, Team& team) {
@@ -446,6 +483,8 @@ class Forward {
   bool has_tiles_;
   std::vector<Run> runs_;
   std::vector<Item> items_;
+  std::vector<Member> members_;
+  std::vector<Merge> merges_;
   std::vector<Group> groups_;
   float *x_, *qkv_, *wide_, *partial_o_;
   Rows attention_in_, hidden_in_, query_in_, inner_in_, logits_in_;

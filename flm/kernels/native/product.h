@@ -23,16 +23,12 @@ static FLM_INLINE vf load_tail(const float* p, int count) {
 
 // Four lane_sum()s at once, in its order.
 static FLM_INLINE float4 lane_sums(const vf* a) {
-  float4 folded[4];
-  for (int i = 0; i < 4; i++) {
-    float4 part[4];
-    std::memcpy(part, &a[i], sizeof part);
-    folded[i] = (part[0] + part[2]) + (part[1] + part[3]);
-  }
-  float4 low01 = __builtin_shufflevector(folded[0], folded[1], 0, 4, 1, 5);
-  float4 low23 = __builtin_shufflevector(folded[2], folded[3], 0, 4, 1, 5);
-  float4 high01 = __builtin_shufflevector(folded[0], folded[1], 2, 6, 3, 7);
-  float4 high23 = __builtin_shufflevector(folded[2], folded[3], 2, 6, 3, 7);
+  const float4 first = folded(a[0]), second = folded(a[1]), third = folded(a[2]),
+               fourth = folded(a[3]);
+  float4 low01 = __builtin_shufflevector(first, second, 0, 4, 1, 5);
+  float4 low23 = __builtin_shufflevector(third, fourth, 0, 4, 1, 5);
+  float4 high01 = __builtin_shufflevector(first, second, 2, 6, 3, 7);
+  float4 high23 = __builtin_shufflevector(third, fourth, 2, 6, 3, 7);
   float4 even01 = low01 + high01, even23 = low23 + high23;
   return __builtin_shufflevector(even01, even23, 0, 1, 4, 5) +
          __builtin_shufflevector(even01, even23, 2, 3, 6, 7);

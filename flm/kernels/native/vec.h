@@ -299,8 +299,8 @@ static FLM_INLINE int32_t lane_sum(int4 a) { return (a[0] + a[2]) + (a[1] + a[3]
 #endif
 
 #if defined(__AVX2__)
-static FLM_INLINE float lane_sum(__m256 a) {
-  return lane_sum((float4)_mm256_castps256_ps128(a) + (float4)_mm256_extractf128_ps(a, 1));
+static FLM_INLINE float4 folded(__m256 a) {
+  return (float4)_mm256_castps256_ps128(a) + (float4)_mm256_extractf128_ps(a, 1);
 }
 static FLM_INLINE float lane_max(__m256 a) {
   return lane_max((float4)_mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
@@ -311,10 +311,10 @@ static FLM_INLINE int32_t lane_sum(__m256i a) {
 #endif
 
 #if defined(FLM_AVX512)
-static FLM_INLINE float lane_sum(vf a) {
+static FLM_INLINE float4 folded(vf a) {
   const __m512d halves = (__m512d)a;
-  return lane_sum(_mm256_add_ps((__m256)_mm512_castpd512_pd256(halves),
-                                (__m256)_mm512_extractf64x4_pd(halves, 1)));
+  return folded(_mm256_add_ps((__m256)_mm512_castpd512_pd256(halves),
+                              (__m256)_mm512_extractf64x4_pd(halves, 1)));
 }
 static FLM_INLINE float lane_max(vf a) { return _mm512_reduce_max_ps(a); }
 static FLM_INLINE int32_t lane_sum(vi a) { return _mm512_reduce_add_epi32((__m512i)a); }
@@ -322,7 +322,7 @@ static FLM_INLINE bool any(vi mask) {
   return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
 }
 #elif defined(__AVX2__)
-static FLM_INLINE float lane_sum(const vf& a) { return lane_sum((__m256)(a.low + a.high)); }
+static FLM_INLINE float4 folded(const vf& a) { return folded((__m256)(a.low + a.high)); }
 static FLM_INLINE float lane_max(const vf& a) { return lane_max((__m256)vmax(a.low, a.high)); }
 static FLM_INLINE int32_t lane_sum(const vi& a) { return lane_sum((__m256i)(a.low + a.high)); }
 static FLM_INLINE bool any(const vi& mask) {
@@ -330,9 +330,9 @@ static FLM_INLINE bool any(const vi& mask) {
   return !_mm256_testz_si256(both, both);
 }
 #else
-static FLM_INLINE float lane_sum(const vf& a) {
+static FLM_INLINE float4 folded(const vf& a) {
   const float8 half = a.low + a.high;
-  return lane_sum(half.low + half.high);
+  return half.low + half.high;
 }
 static FLM_INLINE float lane_max(const vf& a) {
   const float8 half = vmax(a.low, a.high);
@@ -352,3 +352,5 @@ static FLM_INLINE bool any(const vi& mask) {
 #endif
 }
 #endif
+
+static FLM_INLINE float lane_sum(const vf& a) { return lane_sum(folded(a)); }
