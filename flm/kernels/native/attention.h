@@ -62,11 +62,12 @@ static FLM_INLINE void score(const Query* q, const brain_t* keys, const brain_t*
 template <int N>
 static FLM_INLINE void score_page(const Query* q, const brain_t* keys, const brain_t* next,
                                   int num_pairs, int at, Scores* scores) {
-  if constexpr (FEW_REGISTERS && N > 6) {
-    score_page<6>(q, keys, next, num_pairs, at, scores);
-    score_page<N - 6>(q + 6, keys, keys, num_pairs, at, scores + 6);
+  constexpr int most = MOST_SUMS;
+  if constexpr (FEW_REGISTERS && N > most) {
+    score_page<most>(q, keys, next, num_pairs, at, scores);
+    score_page<N - most>(q + most, keys, keys, num_pairs, at, scores + most);
   } else {
-    constexpr int H = FEW_REGISTERS && N > 3 ? 1 : 2;
+    constexpr int H = FEW_REGISTERS && N > MOST_PAIRS ? 1 : 2;
     for (int h = 0; h < 2; h += H)
       score<N, H>(q, keys + h * LANES * 2, next + h * LANES * 2, num_pairs, at + h * LANES, scores);
   }
@@ -129,12 +130,13 @@ static FLM_INLINE void mix(const Weights* weights, const Pages& pages, const int
 template <int N>
 static FLM_INLINE void mix_all(const Weights* weights, const Pages& pages, const int32_t* table,
                                int kv_head, int num_keys, Partial* out) {
-  constexpr int most = FEW_REGISTERS ? 6 : 4;
+  constexpr int most = FEW_REGISTERS ? MOST_SUMS : 4;
   if constexpr (N > most) {
     mix_all<most>(weights, pages, table, kv_head, num_keys, out);
     mix_all<N - most>(weights + most, pages, table, kv_head, num_keys, out + most);
   } else {
-    constexpr int V = !FEW_REGISTERS || N == 1 ? 4 : N <= 3 ? 2 : 1;
+    constexpr bool is_wide = !FEW_REGISTERS || (N == 1 && MOST_PAIRS > 1);
+    constexpr int V = is_wide ? 4 : N <= MOST_PAIRS ? 2 : 1;
     int d = 0;
     for (; d + V * LANES <= pages.head_dim; d += V * LANES)
       mix<N, V>(weights, pages, table, kv_head, d, num_keys, out);

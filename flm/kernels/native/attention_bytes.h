@@ -5,6 +5,12 @@
 
 #include "attention.h"
 
+#if defined(FLM_ARM)
+
+#include "attention_bytes_arm.h"
+
+#else
+
 // 0 to count - 1: numbers of 15 bits and a sign in fours, as products take them.
 template <int COUNT>
 struct Numbers {
@@ -23,13 +29,15 @@ static FLM_INLINE Bytes load_values(const uint8_t* p) { return _mm512_loadu_si51
 struct Sums {
   __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
 
-  FLM_INLINE void add_keys(Bytes keys, int32_t low_four, int32_t high_four) {
-    low = _mm512_dpbusd_epi32(low, keys, _mm512_set1_epi32(low_four));
-    high = _mm512_dpbusd_epi32(high, keys, _mm512_set1_epi32(high_four));
+  template <int COUNT>
+  FLM_INLINE void add_keys(Bytes keys, const Numbers<COUNT>& numbers, int four) {
+    low = _mm512_dpbusd_epi32(low, keys, _mm512_set1_epi32(numbers.low[four]));
+    high = _mm512_dpbusd_epi32(high, keys, _mm512_set1_epi32(numbers.high[four]));
   }
-  FLM_INLINE void add_values(Bytes values, int32_t low_four, int32_t high_four) {
-    low = _mm512_dpbusd_epi32(low, _mm512_set1_epi32(low_four), values);
-    high = _mm512_dpbusd_epi32(high, _mm512_set1_epi32(high_four), values);
+  template <int COUNT>
+  FLM_INLINE void add_values(Bytes values, const Numbers<COUNT>& numbers, int four) {
+    low = _mm512_dpbusd_epi32(low, _mm512_set1_epi32(numbers.low[four]), values);
+    high = _mm512_dpbusd_epi32(high, _mm512_set1_epi32(numbers.high[four]), values);
   }
   // Of products with keys, which are 128 too large; `sum` is that of the numbers.
   FLM_INLINE vf of_keys(int32_t sum) const {
@@ -85,15 +93,17 @@ static FLM_INLINE Bytes load_keys(const uint8_t* p) {
 struct Sums {
   __m256i half[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
 
-  FLM_INLINE void add_values(const Bytes& bytes, int32_t even, int32_t odd) {
+  template <int COUNT>
+  FLM_INLINE void add_values(const Bytes& bytes, const Numbers<COUNT>& numbers, int four) {
     for (int i = 0; i < 2; i++) {
-      __m256i a = _mm256_madd_epi16(bytes.even[i], _mm256_set1_epi32(even));
-      __m256i b = _mm256_madd_epi16(bytes.odd[i], _mm256_set1_epi32(odd));
+      __m256i a = _mm256_madd_epi16(bytes.even[i], _mm256_set1_epi32(numbers.low[four]));
+      __m256i b = _mm256_madd_epi16(bytes.odd[i], _mm256_set1_epi32(numbers.high[four]));
       half[i] = _mm256_add_epi32(half[i], _mm256_add_epi32(a, b));
     }
   }
-  FLM_INLINE void add_keys(const Bytes& bytes, int32_t even, int32_t odd) {
-    add_values(bytes, even, odd);
+  template <int COUNT>
+  FLM_INLINE void add_keys(const Bytes& bytes, const Numbers<COUNT>& numbers, int four) {
+    add_values(bytes, numbers, four);
   }
   FLM_INLINE vf of_values() const {
     return to_float(vi{(int8)half[0], (int8)half[1]});
@@ -111,13 +121,18 @@ static FLM_INLINE Bytes load_keys(const uint8_t* p) { return load_int(p) ^ (int3
 struct Sums {
   vi sum = splat_int(0);
 
-  FLM_INLINE void add_values(Bytes bytes, int32_t even, int32_t odd) {
+  template <int COUNT>
+  FLM_INLINE void add_values(Bytes bytes, const Numbers<COUNT>& numbers, int four) {
+    const int32_t even = numbers.low[four], odd = numbers.high[four];
     sum += (bytes << 24 >> 24) * (int32_t)(int16_t)even;
     sum += (bytes << 16 >> 24) * (int32_t)(int16_t)odd;
     sum += (bytes << 8 >> 24) * (even >> 16);
     sum += (bytes >> 24) * (odd >> 16);
   }
-  FLM_INLINE void add_keys(Bytes bytes, int32_t even, int32_t odd) { add_values(bytes, even, odd); }
+  template <int COUNT>
+  FLM_INLINE void add_keys(Bytes bytes, const Numbers<COUNT>& numbers, int four) {
+    add_values(bytes, numbers, four);
+  }
   FLM_INLINE vf of_values() const { return to_float(sum); }
   FLM_INLINE vf of_keys(int32_t) const { return of_values(); }
 };
@@ -139,6 +154,14 @@ static FLM_INLINE void put_unsigned(Numbers<COUNT>& to, int at, vi numbers) {
   put_signed(to, at, numbers);
 }
 
+#endif
+#endif
+
+// How many sums the registers hold.
+#if defined(__ARM_FEATURE_DOTPROD)
+constexpr int MOST_BYTE_SUMS = 3;  // each takes two
+#else
+constexpr int MOST_BYTE_SUMS = 4;
 #endif
 
 // The upper byte of this with a sign, rounded, is 127; sums of 512 products with bytes fit 32 bits.
@@ -176,7 +199,7 @@ static FLM_INLINE void score_bytes(const ByteQueries& q, const uint8_t* keys, co
       __builtin_prefetch(next + (d * PAGE + h * LANES) * 4);
       const Bytes four = load_keys(keys + (d * PAGE + h * LANES) * 4);
       for (int n = 0; n < N; n++)
-        sums[n][h].add_keys(four, q.numbers[FIRST + n].low[d], q.numbers[FIRST + n].high[d]);
+        sums[n][h].add_keys(four, q.numbers[FIRST + n], d);
     }
   for (int h = 0; h < H; h++) {
     vf scale = load_brain(scales + h * LANES * sizeof(brain_t));
@@ -189,9 +212,10 @@ static FLM_INLINE void score_bytes(const ByteQueries& q, const uint8_t* keys, co
 template <int N, int FIRST = 0>
 static FLM_INLINE void score_page(const ByteQueries& q, const Pages& pages, const uint8_t* keys,
                                   const uint8_t* next, int at, Scores* scores) {
-  if constexpr (FEW_REGISTERS && N > 4) {
-    score_page<4, FIRST>(q, pages, keys, next, at, scores);
-    score_page<N - 4, FIRST + 4>(q, pages, keys, keys, at, scores);
+  constexpr int most = MOST_BYTE_SUMS;
+  if constexpr (FEW_REGISTERS && N > most) {
+    score_page<most, FIRST>(q, pages, keys, next, at, scores);
+    score_page<N - most, FIRST + most>(q, pages, keys, keys, at, scores);
   } else {
     constexpr int H = !FEW_REGISTERS && N <= 6 ? 2 : 1;  // all sums fit the registers
     const uint8_t* scales = keys + pages.scales_at();
@@ -238,7 +262,7 @@ static FLM_INLINE void mix_bytes(const ByteWeights* weights, const float* worth,
         __builtin_prefetch(next + i * width + v * LANES * 4);
         const Bytes value = load_values(values + i * width + v * LANES * 4);
         for (int n = 0; n < N; n++)
-          sums[n][v].add_values(value, weights[n].low[j / 4 + i], weights[n].high[j / 4 + i]);
+          sums[n][v].add_values(value, weights[n], j / 4 + i);
       }
   }
   for (int n = 0; n < N; n++)
@@ -250,11 +274,13 @@ template <int N>
 static FLM_INLINE void mix_all_bytes(const ByteWeights* weights, const float* worth,
                                      const Pages& pages, const int32_t* table, int kv_head,
                                      int num_keys, Partial* out) {
-  if constexpr (N > 4) {
-    mix_all_bytes<4>(weights, worth, pages, table, kv_head, num_keys, out);
-    mix_all_bytes<N - 4>(weights + 4, worth + 4, pages, table, kv_head, num_keys, out + 4);
+  constexpr int most = MOST_BYTE_SUMS;
+  if constexpr (N > most) {
+    mix_all_bytes<most>(weights, worth, pages, table, kv_head, num_keys, out);
+    mix_all_bytes<N - most>(weights + most, worth + most, pages, table, kv_head, num_keys,
+                            out + most);
   } else {
-    constexpr int V = FEW_REGISTERS ? (N <= 2 ? 2 : 1) : N <= 2 ? 4 : 2;
+    constexpr int V = FEW_REGISTERS ? (N <= most / 2 ? 2 : 1) : N <= 2 ? 4 : 2;
     int d = 0;
     for (; d + V * LANES <= pages.head_dim; d += V * LANES)
       mix_bytes<N, V>(weights, worth, pages, table, kv_head, d, num_keys, out);

@@ -20,7 +20,7 @@ struct HalfDots {
   __m256i sums;
 
   // The first of a half block; `offset` as in Rows.
-  FLM_INLINE void begin(__m256i weights, __m256i x, int32_t offset) {
+  FLM_INLINE void begin(__m256i weights, __m256i x, [[maybe_unused]] int32_t offset) {
 #if defined(__AVXVNNI__)
     const __m256i from = F == Q4 ? _mm256_setzero_si256() : _mm256_set1_epi32(offset);
     sums = _mm256_dpbusd_avx_epi32(from, weights, x);
@@ -147,6 +147,10 @@ static FLM_INLINE void panel_sums(const Matrix& m, int panel, const Rows& rows, 
     }
   }
 }
+
+#elif defined(FLM_ARM)
+
+#include "panels_arm.h"
 
 #else
 

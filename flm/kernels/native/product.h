@@ -55,12 +55,15 @@ static FLM_INLINE void product_tile(const Product& product, const float* x, int 
     }
   }
   if (whole < length)
+#pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
       for (int o = 0; o < OUTS; o++)
         sums[r][o] = fma(load_tail(a[r] + whole, length - whole),
                          load_tail(b[o] + whole, length - whole), sums[r][o]);
   float4 bias = {};
   if (product.bias != nullptr) std::memcpy(&bias, product.bias + out, OUTS * sizeof(float));
+#pragma GCC unroll 4
   for (int r = 0; r < ROWS; r++) {
     float4 found = lane_sums(sums[r]) + bias;
     std::memcpy(results + (size_t)(row + r) * product.num_out + out, &found,
@@ -71,7 +74,7 @@ static FLM_INLINE void product_tile(const Product& product, const float* x, int 
 template <int OUTS>
 static void product_column(const Product& product, const float* x, Share rows, int out,
                            float* results) {
-  constexpr int ROWS = FEW_REGISTERS ? 3 : 4;
+  constexpr int ROWS = FEW_REGISTERS ? MOST_SUMS / 2 : 4;
   int row = rows.first;
   for (; row + ROWS <= rows.last; row += ROWS) product_tile<ROWS, OUTS>(product, x, row, out, results);
   for (; row < rows.last; row++) product_tile<1, OUTS>(product, x, row, out, results);

@@ -32,6 +32,8 @@ class Team {
     for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; spins++) {
 #if defined(__x86_64__)
       _mm_pause();
+#elif defined(__aarch64__)
+      asm volatile("isb");  // takes about as long; "yield" takes no time on most
 #endif
       if (spins > 2000) std::this_thread::yield();
     }
@@ -54,7 +56,7 @@ struct Share {
 
 // Runs work(me, team) on every member; fewer than asked where the system gives no more.
 template <typename Work>
-static void together(int num_threads, Work work) {
+static void together([[maybe_unused]] int num_threads, Work work) {
 #if defined(_OPENMP)
   if (num_threads > 1) {
     Team* team = nullptr;

@@ -11,6 +11,10 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__aarch64__)
+#define FLM_ARM
+#include <arm_neon.h>
+#endif
 
 #define FLM_INLINE inline __attribute__((always_inline))
 
@@ -30,7 +34,13 @@ constexpr bool FEW_REGISTERS = false;
 #else
 constexpr bool FEW_REGISTERS = true;
 #endif
-
+// How many of them with sixteen lanes, and with two times as many: the registers of x86 and ARM hold
+// eight times sixteen, but ARM cannot take what it multiplies from memory.
+#if defined(FLM_ARM)
+constexpr int MOST_SUMS = 4, MOST_PAIRS = 1;
+#else
+constexpr int MOST_SUMS = 6, MOST_PAIRS = 3;
+#endif
 
 typedef float float4 __attribute__((vector_size(16)));
 typedef int32_t int4 __attribute__((vector_size(16)));
@@ -122,6 +132,13 @@ template <typename V, typename T>
 static FLM_INLINE void put(T* p, const V& v) {
   std::memcpy(p, &v, sizeof v);
 }
+#if defined(FLM_ARM)
+// What is copied as 16 bytes, a compiler may copy through two other registers.
+static FLM_INLINE void get(float4& v, const float* p) { v = vld1q_f32(p); }
+static FLM_INLINE void put(float* p, const float4& v) { vst1q_f32(p, v); }
+static FLM_INLINE void get(int4& v, const char* p) { v = vld1q_s32((const int32_t*)p); }
+static FLM_INLINE void put(char* p, const int4& v) { vst1q_s32((int32_t*)p, v); }
+#endif
 template <typename To, typename From>
 static FLM_INLINE void reinterpret(To& to, const From& from) {
   to = (To)from;
@@ -231,21 +248,22 @@ static FLM_INLINE float8 select(int8 mask, float8 a, float8 b) {
 static FLM_INLINE int8 round_to_int(float8 a) { return (int8)_mm256_cvtps_epi32(a); }
 static FLM_INLINE float8 to_float(int8 a) { return _mm256_cvtepi32_ps((__m256i)a); }
 #else
-static FLM_INLINE float4 fma(float4 a, float4 b, float4 c) {
-#if defined(__aarch64__)
-  for (int i = 0; i < 4; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-  return c;
-#else
-  return a * b + c;
-#endif
-}
 static FLM_INLINE float4 vmax(float4 a, float4 b) { return a > b ? a : b; }
+#if defined(FLM_ARM)
+static FLM_INLINE float4 fma(float4 a, float4 b, float4 c) { return vfmaq_f32(c, a, b); }
+static FLM_INLINE float4 select(int4 mask, float4 a, float4 b) {
+  return vbslq_f32((uint32x4_t)mask, a, b);
+}
+static FLM_INLINE int4 round_to_int(float4 a) { return vcvtnq_s32_f32(a); }
+#else
+static FLM_INLINE float4 fma(float4 a, float4 b, float4 c) { return a * b + c; }
 static FLM_INLINE float4 select(int4 mask, float4 a, float4 b) { return mask ? a : b; }
 static FLM_INLINE int4 round_to_int(float4 a) {
   int4 r;
   for (int i = 0; i < 4; i++) r[i] = (int32_t)__builtin_rintf(a[i]);
   return r;
 }
+#endif
 static FLM_INLINE float4 to_float(int4 a) { return __builtin_convertvector(a, float4); }
 #endif
 template <typename Half>
@@ -265,12 +283,20 @@ FLM_ON_HALVES(to_float)
 #endif
 
 // Sums and maxima across lanes, in one fixed order: halves are added until one number is left.
+#if defined(FLM_ARM)
+static FLM_INLINE float lane_sum(float4 a) {
+  return vaddv_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)));
+}
+static FLM_INLINE float lane_max(float4 a) { return vmaxvq_f32(a); }
+static FLM_INLINE int32_t lane_sum(int4 a) { return vaddvq_s32(a); }
+#else
 static FLM_INLINE float lane_sum(float4 a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 static FLM_INLINE float lane_max(float4 a) {
   const float low = a[0] > a[1] ? a[0] : a[1], high = a[2] > a[3] ? a[2] : a[3];
   return low > high ? low : high;
 }
 static FLM_INLINE int32_t lane_sum(int4 a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+#endif
 
 #if defined(__AVX2__)
 static FLM_INLINE float4 folded(__m256 a) {
@@ -319,7 +345,11 @@ static FLM_INLINE int32_t lane_sum(const vi& a) {
 static FLM_INLINE bool any(const vi& mask) {
   const int8 half = mask.low | mask.high;
   const int4 quarter = half.low | half.high;
+#if defined(FLM_ARM)
+  return vmaxvq_u32((uint32x4_t)quarter) != 0;
+#else
   return (quarter[0] | quarter[1] | quarter[2] | quarter[3]) != 0;
+#endif
 }
 #endif
 
