@@ -337,7 +337,7 @@ class FakeService:
         self, model: FakeModel, text: str, *, bos: bool, control: bool
     ) -> list[TokenText]:
         ids = text.replace("<end>", "\xff") if control else text
-        tokens = [TokenText(item, bytes([item])) for item in ids.encode("latin-1")]
+        tokens = [TokenText(item, bytes([item])) for item in ids.encode("latin-1", "replace")]
         return [TokenText(1, b"<s>"), *tokens] if bos else tokens
 
     async def detokenize(self, model: FakeModel, token_ids: Sequence[int], *, param: str) -> str:
