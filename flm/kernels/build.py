@@ -154,10 +154,10 @@ def _compile(compiler: str, target: Path, flags: Sequence[str]) -> None:
         out = Path(folder) / target.name
         source = str(SOURCE / "forward.cpp")
         command = [compiler, *_FLAGS, *flags, *_cpu_flags(), source, "-o", str(out)]
-        # Apple's compiler has no OpenMP: one thread there.
+        # Apple's compiler has no OpenMP: threads of our own there.
         first = _run([*command, "-fopenmp"])
         if first is not None:
-            second = _run(command)
+            second = _run([*command, "-pthread"])
             if second is not None:
                 raise BuildError(f"{compiler} failed: {first}")
         _sum_path(target).write_text(_sum_of(out))

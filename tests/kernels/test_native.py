@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,9 @@ def test_rounding_of_activations_keeps_the_largest_of_each_block() -> None:
 # --- the same source for other CPUs ------------------------------------------------------------
 
 
-def built_for(folder: Path, *flags: str) -> Kernels:
+def built_for(folder: Path, *flags: str, threads: str = "-fopenmp") -> Kernels:
     out = folder / "kernels.so"
-    command = ["c++", "-O2", "-std=c++17", "-ffp-contract=off", "-fopenmp", "-fPIC", "-shared"]
+    command = ["c++", "-O2", "-std=c++17", "-ffp-contract=off", threads, "-fPIC", "-shared"]
     source = str(SOURCE / "forward.cpp")
     subprocess.run([*command, *flags, source, "-o", str(out)], check=True, timeout=200)
     return Kernels(out)
@@ -144,3 +145,21 @@ def test_other_instruction_sets_agree(kernels: Kernels, other: Kernels) -> None:
         wanted = kernels.linear(packed, x, 1)
         found = other.linear(packed, x, 1)
         np.testing.assert_allclose(found, wanted, atol=2e-6 * np.abs(wanted).max())
+
+
+def test_threads_without_openmp(kernels: Kernels, tmp_path: Path) -> None:
+    other = built_for(tmp_path, "-march=native", threads="-pthread")
+    packed, _ = random_q4(200, 576)
+    x = rows(40, 576)
+    wanted = kernels.linear(packed, x, 2)
+
+    def works(num_threads: int) -> bool:
+        return all(
+            np.array_equal(other.linear(packed, x[:count], num_threads), wanted[:count])
+            for count in (1, 7, 40) * 20
+        )
+
+    assert all(works(num_threads) for num_threads in (1, 3, 2, 5))
+    # Several callers at once, each with as many threads as it likes.
+    with ThreadPoolExecutor(4) as callers:
+        assert all(callers.map(works, (2, 3, 1, 4)))

@@ -25,13 +25,9 @@ static FLM_INLINE vf load_tail(const float* p, int count) {
 static FLM_INLINE float4 lane_sums(const vf* a) {
   const float4 first = folded(a[0]), second = folded(a[1]), third = folded(a[2]),
                fourth = folded(a[3]);
-  float4 low01 = __builtin_shufflevector(first, second, 0, 4, 1, 5);
-  float4 low23 = __builtin_shufflevector(third, fourth, 0, 4, 1, 5);
-  float4 high01 = __builtin_shufflevector(first, second, 2, 6, 3, 7);
-  float4 high23 = __builtin_shufflevector(third, fourth, 2, 6, 3, 7);
-  float4 even01 = low01 + high01, even23 = low23 + high23;
-  return __builtin_shufflevector(even01, even23, 0, 1, 4, 5) +
-         __builtin_shufflevector(even01, even23, 2, 3, 6, 7);
+  float4 lanes[4];
+  for (int i = 0; i < 4; i++) lanes[i] = float4{first[i], second[i], third[i], fourth[i]};
+  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
 // ROWS rows of x times OUTS rows of weights. Where a result stands among others changes neither
