@@ -1,6 +1,7 @@
 """The servers that the tests share, each restored to its defaults before a test."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -62,12 +63,20 @@ def tiny_app(tiny_model: Path, store: Path) -> Iterator[RunningApp]:
         yield app
 
 
+@contextmanager
+def in_order(app: RunningApp) -> Iterator[None]:
+    """One test's turn with an app that others use: its settings are restored before, and its books
+    must be in order afterwards."""
+    app.model.store.reset()
+    yield
+    app.wait_until_idle()
+
+
 @pytest.fixture
 def app(tiny_app: RunningApp) -> Iterator[RunningApp]:
-    """The tiny model, its settings restored; afterwards its books must be in order."""
-    tiny_app.model.store.reset()
-    yield tiny_app
-    tiny_app.wait_until_idle()
+    """The tiny model."""
+    with in_order(tiny_app):
+        yield tiny_app
 
 
 @pytest.fixture
@@ -86,9 +95,8 @@ def real_app_of_session(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]
 @pytest.fixture
 def real_app(real_app_of_session: RunningApp) -> Iterator[RunningApp]:
     """As ``app``, with the real model."""
-    real_app_of_session.model.store.reset()
-    yield real_app_of_session
-    real_app_of_session.wait_until_idle()
+    with in_order(real_app_of_session):
+        yield real_app_of_session
 
 
 @pytest.fixture(scope="session")
@@ -100,9 +108,8 @@ def fast_app_of_session(smollm2_gguf: Path, store: Path) -> Iterator[RunningApp]
 @pytest.fixture
 def fast_app(fast_app_of_session: RunningApp) -> Iterator[RunningApp]:
     """As ``real_app`` in the mode of every day: a token takes half as long as in the exact one."""
-    fast_app_of_session.model.store.reset()
-    yield fast_app_of_session
-    fast_app_of_session.wait_until_idle()
+    with in_order(fast_app_of_session):
+        yield fast_app_of_session
 
 
 @pytest.fixture(scope="session")
